@@ -34,11 +34,14 @@ from .random_effects import (
     integrate as integrate,
 )
 from .ripple import (
+    PERIODS as PERIODS,
+    SLOW_RIPPLE as SLOW_RIPPLE,
     Ripple as Ripple,
     RippleRun as RippleRun,
     find_ripple as find_ripple,
     ripple_columns as ripple_columns,
     suspected_ripple as suspected_ripple,
+    waves as waves,
 )
 from .selection import (
     d_optimal as d_optimal,

@@ -21,6 +21,14 @@ from robocal_ros.estimation.least_squares import autocorrelation_time
 FEWEST_CYCLES = 8.0
 """Least number of periods per turn; fewer resemble an error of gravity."""
 
+PERIODS = 3
+"""Most periods per turn of torques that resemble weight: of bearings and gears out of true."""
+
+_SHARES = np.repeat(1.0 / np.arange(1, PERIODS + 1), 2)
+SLOW_RIPPLE = 0.03 * _SHARES / np.sqrt(0.5 * _SHARES @ _SHARES)
+"""Prior standard deviations of the amplitudes of ``waves`` as a share of friction, alike in both
+directions, shape (2 ``PERIODS``,)."""
+
 # Largest share of a cycle that a block of samples may average over.
 _MAX_BLOCK_SHARE = 0.25
 _MOST_CYCLES = 250.0
@@ -65,6 +73,12 @@ def _slopes(cycles: float, sine: float, cosine: float, angle: Array) -> Array:
     """Return the derivatives of the torque by sine, cosine and cycles, shape (k, 3)."""
     s, c = np.sin(cycles * angle), np.cos(cycles * angle)
     return np.column_stack((s, c, angle * (sine * c - cosine * s)))
+
+
+def waves(angle: Array, periods: int = PERIODS) -> Array:
+    """Return sinθ, cosθ, sin2θ, cos2θ and so on, up to a number of periods, (m, 2 periods)."""
+    phase = np.outer(angle, np.arange(1, periods + 1))
+    return np.stack((np.sin(phase), np.cos(phase)), axis=2).reshape(len(angle), -1)
 
 
 def ripple_columns(angle: Array, ripples: Sequence[Ripple]) -> Array:

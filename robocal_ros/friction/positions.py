@@ -21,22 +21,18 @@ import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array, covariance_factor
+from robocal_ros.estimation import PERIODS, SLOW_RIPPLE, waves
 from robocal_ros.friction.runs import (
-    PERIODS,
     GravityComparison,
     SpeedPoint,
     amplitudes,
     is_pair,
     mean_waves,
     sag_torque,
-    waves,
 )
 from robocal_ros.results import rms
 from robocal_ros.robot import DIRECTIONS, DRIVEN_STD
 
-# Standard deviation, as a share of friction, of torques of bearings and gears with few periods per
-# turn, alike in both directions.
-_SLOW_RIPPLE = 0.03
 # What errors of gravity, and this ripple, may be times their standard deviations, and the power by
 # which scales above one are rarer.
 _GRAVITY_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -89,17 +85,16 @@ class PositionTorques:
         tilted = tilt_std * amplitudes(every, [p.tilted for p in every])
         by_links = amplitudes(every, [p.by_links for p in every])
         by_links = covariance_factor(by_links @ by_links.T)
-        shares = np.repeat(1.0 / np.arange(1, PERIODS + 1), 2)
-        slow = _SLOW_RIPPLE * abs(float(np.mean([np.sign(p.speed) * p.torque for p in every])))
+        size = abs(float(np.mean([np.sign(p.speed) * p.torque for p in every])))
         largest = max(float(np.abs(p.gravity).max()) for p in every)
-        basis = np.vstack([waves(p.angle, PERIODS) for p in every])
+        basis = np.vstack([waves(p.angle) for p in every])
         driven = DRIVEN_STD * load_factor
         shapes = np.vstack([np.column_stack((
             sag_torque(p.angle, p.gravity, largest), driven * p.gravity)) for p in every])
         by_shape = np.linalg.lstsq(np.column_stack((basis, np.ones(len(basis)))), shapes)[0][:-1]
         # Amplitudes of waves by gravity, ripple, sag and drive.
         by_wave = np.hstack((np.pad(np.hstack((tilted, by_links)), ((0, 2 * PERIODS - 2), (0, 0))),
-                             slow * np.diag(shares / np.sqrt(0.5 * (shares @ shares))), by_shape))
+                             size * np.diag(SLOW_RIPPLE), by_shape))
         signs = {name: np.sign(points[0].speed) for name, points in runs.items()}
         pairs = _pairs(runs)
         # What is alike over all runs is friction of a driven gear, and no error.

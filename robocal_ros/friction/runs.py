@@ -19,6 +19,7 @@ import scipy
 
 from robocal_ros.arrays import Array, Flags, covariance_factor
 from robocal_ros.estimation import (
+    PERIODS,
     Ripple,
     RippleRun,
     Sweep,
@@ -30,6 +31,7 @@ from robocal_ros.estimation import (
     runs,
     steady_sweeps,
     suspected_ripple,
+    waves,
 )
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import Z95, rms, spread
@@ -143,9 +145,6 @@ MIN_SPAN = 0.004
 """Smallest angle covered by a run [rad]."""
 ANGLE_STD = 5e-4
 """Standard deviation of joint angles due to zero offsets and sag [rad]."""
-
-PERIODS = 3
-"""Most periods per turn of torques that hardly change over a run."""
 
 UNSTEADY = 'its speed was constant for too short a time, or within too wide bounds'
 """Reason why a motion at one speed, by and large, is no run."""
@@ -464,7 +463,7 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
         for run in (first, second):
             common = (run.angle >= low) & (run.angle <= high)
             angle, gravity = run.angle[common], run.gravity[common]
-            rows.append(np.column_stack((waves(angle, PERIODS), sag_torque(angle, gravity))))
+            rows.append(np.column_stack((waves(angle), sag_torque(angle, gravity))))
             left.append(run.total[common] - gravity)
     # Asymmetry shifts each pair by a constant, so only the shape within runs is compared.
     return GravityComparison(rows, left, points) if rows else None
@@ -637,12 +636,6 @@ def sag_torque(angle: Array, gravity: Array, largest: float = 0.0) -> Array:
     if size == 0.0:
         return np.zeros(len(angle))
     return _SAG * _gravity_slope(angle, gravity) * gravity / size
-
-
-def waves(angle: Array, periods: int) -> Array:
-    """Return sinθ, cosθ, sin2θ, cos2θ and so on, up to a number of periods, (m, 2 periods)."""
-    phase = np.outer(angle, np.arange(1, periods + 1))
-    return np.stack((np.sin(phase), np.cos(phase)), axis=2).reshape(len(angle), -1)
 
 
 def mean_waves(points: Sequence[SpeedPoint], periods: int = 1) -> Array:

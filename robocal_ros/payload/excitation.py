@@ -95,7 +95,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     'a cable to the wrist sensor (cable_stiffness_std)': ('cable',),
     'delays (delay_std)': ('delay', 'low-pass'),
     'friction that changes or grows with the load (friction_change_std, load_friction_std)': (
-        'load-dependent', 'drift', 'sublinear', 'rise', 'build-up'),
+        'load-dependent', 'drift', 'sublinear', 'rise', 'build-up', 'ripple'),
 }
 _NOISE = ('noise and what the model does not explain: use a faster motion or more '
           'excitation_repeats')

@@ -22,6 +22,7 @@ from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConvergenceError, DataError, ExcitationError
 from robocal_ros.estimation import (
     MAX_NOISE,
+    SLOW_RIPPLE,
     Blocks,
     Channels,
     Delay,
@@ -34,8 +35,10 @@ from robocal_ros.estimation import (
     lack_of_fit,
     likely_cause,
     low_passed,
+    scaled_inverse,
     solve,
     structured_covariance,
+    waves,
 )
 from robocal_ros.messages import JointSamples, WrenchSamples, check_effort, check_joints
 from robocal_ros.payload.model import BODY, CHANNELS
@@ -71,6 +74,9 @@ ARM_GAIN = f'{ARM} gain'
 UNEVEN = 'uneven viscous friction'
 """Start of the names of differences of viscous friction between the directions."""
 
+RIPPLE = 'ripple'
+"""Start of the names of amplitudes of ripple of few periods per turn."""
+
 LOSSES = ('offset', 'coulomb', 'viscous', 'viscous_asymmetry')
 """Columns of a drive's offset and friction: 1, sgn v, v, |v|."""
 
@@ -92,6 +98,11 @@ _NO_NOISE = 1e-6
 _RISES = (0.05, 0.15, 0.45)
 _BUILD_UPS = (3e-3, 1e-2, 3e-2)
 _DRY = 5.0
+
+# Share of the largest singular value below which shapes of slow ripple are the same.
+_SAME_SHAPE = 1e-3
+# Factors of its prior standard deviations that are considered.
+_SMOOTHER = (0.03, 0.06, 0.125, 0.25, 0.5, 1.0)
 
 _LATE = 0.5
 _CALIBRATION = 'calibration'
@@ -195,6 +206,27 @@ def widened_std(
             best, wider = gain, std.copy()
             wider[group] *= np.sqrt(size / count)
     return wider
+
+
+def ripple_factor(std: Array, value: Array, covariance: Array) -> float:
+    """Return by how much narrower the prior of slow ripple is than stated.
+
+    The square of this common factor of all joints is the mean over ``_SMOOTHER`` by the likelihood
+    of the data under each (MacKay, as for ``widened_std``).
+
+    Args:
+        std: Prior standard deviations of the amplitudes, shape (s,).
+        value: Their estimates, shape (s,).
+        covariance: Covariance of these, shape (s, s).
+
+    """
+    known = scaled_inverse(covariance / np.outer(std, std))
+    told, axes = np.linalg.eigh(known - np.eye(len(std)))
+    told, drawn = np.maximum(told, 0.0), (axes.T @ known @ (value / std))**2
+    squares = np.square(_SMOOTHER)[:, None]
+    evidence = 0.5 * (squares * drawn / (1.0 + squares * told) - np.log1p(squares * told)).sum(
+        axis=1)
+    return float(np.sqrt(np.average(squares[:, 0], weights=np.exp(evidence - evidence.max()))))
 
 
 def joint_terms(
@@ -431,6 +463,7 @@ class Rows:
         causes: Returns columns of possible causes of a lack of fit, shape (channels, k, q), by
             name.
         contradicted: Names of unknowns whose prior was widened.
+        narrowed: Whether the priors of slow ripple are as narrow as the data call for.
 
     """
 
@@ -453,6 +486,7 @@ class Rows:
     limits: Array | None = None
     causes: Callable[[], Mapping[str, Array]] = dict
     contradicted: frozenset[str] = frozenset()
+    narrowed: bool = False
 
     @property
     def width(self) -> int:
@@ -514,6 +548,8 @@ class Rows:
     def widened(self, value: Array, covariance: Array) -> Rows:
         """Return the problem with wider priors where data contradict them; see ``widened_std``.
 
+        The first time, those of slow ripple become narrower; see ``ripple_factor``.
+
         Args:
             value: Estimates, those of nuisance parameters last, shape (q,).
             covariance: Their covariance, shape (q, q).
@@ -525,7 +561,11 @@ class Rows:
                                   np.diag(covariance)[own], self.contradicted)
         wider = {name for name, now, before in zip(self.names, std, self.std, strict=True)
                  if now > before}
-        return replace(self, std=std, contradicted=self.contradicted | wider)
+        at = np.flatnonzero([name.startswith(RIPPLE) for name in self.names])
+        if len(at) and not self.narrowed:
+            part = at - len(self.names)
+            std[at] *= ripple_factor(self.std[at], value[part], covariance[np.ix_(part, part)])
+        return replace(self, std=std, contradicted=self.contradicted | wider, narrowed=True)
 
     def condensed(self, used: Flags) -> Rows:
         """Return an equivalent problem with few rows: the triangular factor of each channel.
@@ -979,9 +1019,10 @@ def friction_terms(
     """Yield friction besides functions of speed: drift, and what reversals leave.
 
     After a reversal, friction builds up in phase with the acceleration, and resembles inertia.
-    Friction that grows with load or less than with speed, and its rise towards standstill, are
-    unknowns of their own where the torque is given; elsewhere, viscous friction that differs
-    between the directions, which resembles centrifugal torque.
+    Friction that grows with load or less than with speed, its rise towards standstill, and ripple
+    of few periods per turn, which resembles weight, are unknowns of their own where the torque is
+    given; elsewhere, viscous friction that differs between the directions, which resembles
+    centrifugal torque.
 
     Args:
         joint_names: Names of the joints.
@@ -1008,6 +1049,15 @@ def friction_terms(
     for name, std, shape in shapes:
         for joint, alone in zip(joint_names, np.eye(len(joint_names)), strict=True):
             yield f'{name} of {joint}', std, direction * shape * alone
+    if torque is None or change == 0.0:
+        return
+    for place, joint in enumerate(joint_names):
+        # Amplitudes that the range of angles tells apart; the offset contains their mean.
+        wave = waves(blocks.centre.position[:, place]) * SLOW_RIPPLE
+        columns, sizes, _ = np.linalg.svd(wave - wave.mean(axis=0), full_matrices=False)
+        for number in range(int((sizes > _SAME_SHAPE * sizes[0]).sum())):
+            yield (f'{RIPPLE} {number} of {joint}', float(size[place] * sizes[number]),
+                   np.outer(columns[:, number], np.eye(len(joint_names))[place]))
 
 
 def wrench_rows(

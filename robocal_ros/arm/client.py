@@ -123,6 +123,7 @@ class ArmClient:
         controller: Its state.
         goals: Its goals.
         abort: What ends a motion apart from its path.
+        parts: These three, to be started, stopped and destroyed by whoever owns the client.
         longest_turn: Longest turn of the node's executor during motions since ``connect`` [s].
 
     """
@@ -151,7 +152,7 @@ class ArmClient:
             waiter, f'{controller}/controller_state', robot.joint_names)
         self.goals = ControllerGoals(waiter, self.name)
         self.abort = StopConditions(waiter, robot, joints, parameters)
-        self._parts: tuple[Any, ...] = self.controller, self.goals, self.abort
+        self.parts: tuple[Any, ...] = self.controller, self.goals, self.abort
         self._report = report
         self._quiet = Silence(
             self._stamp, lambda: self.controller.stamp, lambda: max(self._joints.period, 1e-3),
@@ -160,21 +161,6 @@ class ArmClient:
         self._clock_jumps = self._others_before = 0
         self.longest_turn = 0.0
         waiter.on_stop = self._cancel_now
-
-    def start(self) -> None:
-        """Subscribe to the controller's state, and to what may end a motion."""
-        for part in self._parts:
-            part.start()
-
-    def stop(self) -> None:
-        """Unsubscribe."""
-        for part in self._parts:
-            part.stop()
-
-    def destroy(self) -> None:
-        """Remove client and subscription."""
-        for part in self._parts:
-            part.destroy()
 
     def _cancel_now(self) -> None:
         """Send the cancel request at once; the monitored motion checks that the arm stops."""

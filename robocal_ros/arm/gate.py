@@ -106,20 +106,23 @@ class Arm:
         self._timer.cancel()
 
     def start(self) -> None:
-        """Subscribe to the controller's state."""
-        self.client.start()
+        """Subscribe to the controller's state, and to what may end a motion."""
+        for part in self.client.parts:
+            part.start()
         self._timer.reset()
 
     def stop(self) -> None:
         """Unsubscribe."""
         self._timer.cancel()
-        self.client.stop()
+        for part in self.client.parts:
+            part.stop()
 
     def destroy(self) -> None:
         """Remove client, claim and timer."""
         self._waiter.node.destroy_timer(self._timer)
         self.owner.destroy()
-        self.client.destroy()
+        for part in self.client.parts:
+            part.destroy()
 
     def _look(self) -> None:
         """Report what a motion would lack, and note since when the controller is there."""

@@ -55,7 +55,7 @@ from robocal_ros.messages import LIMIT, TEXT_LIMIT, Subscriber, publisher_hint, 
 from robocal_ros.node import parameters, status
 from robocal_ros.node.followed_results import FollowedResults
 from robocal_ros.node.instance import ActiveInstance
-from robocal_ros.node.procedure_node import Action, Answer, Part, ProcedureNode
+from robocal_ros.node.procedure_node import Answer, Part, ProcedureNode
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results import CalibrationResult, Verdict, check_writable, to_yaml
@@ -209,18 +209,12 @@ class CalibrationNode(ProcedureNode, ABC):
             f'Unprotected, because not set: {" and ".join(unset)}.' if unset else '',
             f'Without collision shape: {shapeless}.' if shapeless else '')))
 
-    async def answer(self, name: str, action: Action) -> Answer:
-        """Run the action of a service; refused if its result could not be stored."""
-        stores = registry.of_node(self.capability).results and (
-            name != 'clear' and not name.startswith('preview'))
-
-        async def prepared() -> Answer | str:
-            await self.waiter.until_stopped(lambda: not self.results.reading, math.inf)
-            if stores:
-                check_writable(self.store.directory)
-            return await action()
-
-        return await super().answer(name, prepared)
+    async def prepare(self, name: str) -> None:
+        """Wait for results that are being read; refuse if the service could not store its own."""
+        await self.waiter.until_stopped(lambda: not self.results.reading, math.inf)
+        if registry.of_node(self.capability).results and (
+                name != 'clear' and not name.startswith('preview')):
+            check_writable(self.store.directory)
 
     # ----------------------------------------------------------------------- parts
 

@@ -216,6 +216,9 @@ class ProcedureNode(LifecycleNode):
     def catch_up(self) -> None:
         """Receive what was sent last, before a service begins."""
 
+    async def prepare(self, name: str) -> None:
+        """Prepare a service before its action begins; raises RobocalError to refuse it."""
+
     def offer(self, names: Sequence[str]) -> list[Service[Any, Any]]:
         """Create the services; while one of them runs, the others but cancel are refused.
 
@@ -247,6 +250,7 @@ class ProcedureNode(LifecycleNode):
         level = status.ERROR
         try:
             await self.waiter.until(lambda: not self.waiter.loading, _IMPORT_TIMEOUT)
+            await self.prepare(name)
             outcome = await action()
             answer = outcome if isinstance(outcome, Answer) else Answer(True, outcome)
             level = status.OK if answer.success else status.WARN

@@ -653,13 +653,10 @@ class Prior:
         gradient[at] += (pull.reshape(-1, 16) @ units.T).ravel()
         gradient[common] -= float(np.einsum('iab,iba->', pull, scaled))
         # Of the logarithm of the determinant, by the links and by the common error.
-        changes = (left[:, None] @ units.reshape(10, 4, 4)).reshape(-1, 10, 16)
-        turned = changes.reshape(-1, 10, 4, 4).swapaxes(2, 3).reshape(-1, 10, 16)
-        for index, block in enumerate(weight * changes @ turned.swapaxes(1, 2)):
-            own = slice(10 * index, 10 * index + 10)
-            hessian[own, own] += block
-        share = left @ scaled
-        cross = -weight * np.einsum('ika,ia->ik', turned, share.reshape(-1, 16)).ravel()
+        changes, share = left[:, None] @ units.reshape(10, 4, 4), left @ scaled
+        hessian[at, at] += weight * scipy.linalg.block_diag(
+            *np.einsum('ikab,ilba->ikl', changes, changes))
+        cross = -weight * np.einsum('ikab,iba->ik', changes, share).ravel()
         hessian[at, common] += cross
         hessian[common, at] += cross
         hessian[common, common] += weight * float(np.einsum('iab,iba->', share, share))
@@ -853,11 +850,8 @@ class _Solver:
             # Rotors at zero that would become negative stay there (projected Newton, Bertsekas,
             # SIAM J. Control Optim. 20 (1982) 221, doi 10.1137/0320018).
             free = np.flatnonzero(~(rotors & (x <= 0.0) & (gradient > 0.0)))
-            part, slope = hessian[np.ix_(free, free)], gradient[free]
-            scale = 1.0 / np.sqrt(np.maximum(np.diag(part), 1e-300))
             step = np.zeros(len(x))
-            step[free] = -scale * scipy.linalg.cho_solve(
-                _factor(part * np.outer(scale, scale)), scale * slope)
+            step[free] = -_solution(hessian[np.ix_(free, free)], gradient[free])
             decrement = float(-gradient @ step)
             if decrement < _CONVERGED:
                 break
@@ -874,15 +868,12 @@ class _Solver:
             cost, gradient, hessian = trial
         if decrement > _ACCEPTED:
             raise ConvergenceError(f'the identification did not converge in {_STEPS} steps')
-        scale = 1.0 / np.sqrt(np.diag(hessian))
-        _, determinant = np.linalg.slogdet(hessian * np.outer(scale, scale))
-        determinant -= 2.0 * float(np.log(scale).sum())
         # Normalisation of the prior by the same approximation at its mode.
         at, mode = places.links, x.copy()
         mode[at] = prior.mean[at]
-        prior_hessian = prior.cost(mode, places)[2][at, at]
+        (_, determinant), (_, prior_determinant) = map(
+            np.linalg.slogdet, (hessian, prior.cost(mode, places)[2][at, at]))
         # That of the others lets problems with and without a load be compared.
-        _, prior_determinant = np.linalg.slogdet(prior_hessian)
         return x, float(-cost - 0.5 * determinant + 0.5 * prior_determinant
                         - np.log(prior.others[1]).sum())
 
@@ -1002,18 +993,25 @@ class _Solver:
         return cost, gradient, hessian
 
 
-def _factor(matrix: Array) -> tuple[Array, bool]:
-    """Return the Cholesky factor of a scaled Hessian, such as of normal equations with a prior.
+def _solution(hessian: Array, right: Array) -> Array:
+    """Solve equations with a Hessian, such as normal equations with a prior.
 
     Near the boundary of consistent bodies its rounding errors exceed its least eigenvalues.
+
+    Args:
+        hessian: Shape (p, p).
+        right: Right sides, shape (p,) or (p, m).
 
     Raises:
         ConvergenceError: If it is far from positive definite.
 
     """
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(hessian), 1e-300))
     for ridge in (1e-12, 1e-9, 1e-6, 1e-3):
         with suppress(np.linalg.LinAlgError):
-            return scipy.linalg.cho_factor(matrix + ridge * np.eye(len(matrix)))
+            factor = scipy.linalg.cho_factor(
+                hessian * np.outer(scale, scale) + ridge * np.eye(len(hessian)))
+            return np.asarray(scale * scipy.linalg.cho_solve(factor, (scale * right.T).T).T).T
     raise ConvergenceError('the identification left the physically consistent bodies')
 
 
@@ -1031,16 +1029,14 @@ def _best_law(
     row_weight = np.sqrt(weights) / noise * gain
     rows = row_weight[:, None] * motion.regressor[:, joint, :]
     target = row_weight * motion.effort[:, joint] / gain - rows @ x[used]
-    scale = 1.0 / np.sqrt(np.diag(expected) + np.sum(rows**2, axis=0) + 1e-300)
-    scaled = rows * scale
-    factor = _factor(scaled.T @ scaled + expected * np.outer(scale, scale))
+    information = expected + rows.T @ rows
 
     def freed(columns: Array) -> Array:
         # Columns without the part that links within the prior explain.
-        return np.asarray(columns - scaled @ scipy.linalg.cho_solve(factor, scaled.T @ columns))
+        return columns - rows @ _solution(information, rows.T @ columns)
 
     candidates = []
-    target_left = freed(target[:, None])[:, 0]
+    target_left = freed(target)
     for transition in _TRANSITIONS:
         every = Law(transition, _EXTRAS)
         columns = row_weight[:, None] * _friction_columns(every, motion.velocity, joint, torque)

@@ -51,8 +51,6 @@ _APART = 0.01
 _MOST_KNOTS = 0.2
 _MARGIN = 0.2
 _LEAST_BLOCKS = 40
-# Instants per batch, so that the data stay in the cache.
-_AT_ONCE = 2048
 
 # Of periodic motions.
 # Rate of the search for periods [Hz], and largest number of samples compared.
@@ -102,10 +100,7 @@ class Kinematics:
 
     def values_of(self, function: Channels) -> Array:
         """Return a function's values at all instants, shape (k, …)."""
-        parts = [slice(at, at + _AT_ONCE) for at in range(0, len(self.position), _AT_ONCE)]
-        return np.concatenate([
-            function(self.position[part], self.velocity[part], self.acceleration[part])
-            for part in parts])
+        return function(self.position, self.velocity, self.acceleration)
 
 
 @dataclass(frozen=True)
@@ -213,16 +208,6 @@ class Blocks:
     def means(self, function: Channels) -> Array:
         """Return the means over the blocks of a function of the motion, shape (k, …)."""
         return np.asarray(sum(weight * node.values_of(function) for weight, node in zip(
-            _WEIGHTS, self.nodes, strict=True)))
-
-    def means_of_velocity(self, function: Callable[[Array], Array]) -> Array:
-        """Return the means over the blocks of a function of all velocities, shape (k, …).
-
-        Args:
-            function: Of the velocities at one instant of each block, shape (k, n).
-
-        """
-        return np.asarray(sum(weight * function(node.velocity) for weight, node in zip(
             _WEIGHTS, self.nodes, strict=True)))
 
     def seen(self, time: Array) -> Flags:

@@ -315,13 +315,11 @@ def bending_terms(
         values: For the prior standard deviation.
 
     """
-    def spread(series: Array) -> Array:
-        # The links are straight but for their deflection.
-        return np.pad(series[:, :, None], ((0, 0), (0, 0), (0, 2))).reshape(len(series), -1)
-
     flexible, centre = NewtonEuler(bending(robot, frame, body), frame), blocks.centre
-    wide = replace(blocks, centre=Kinematics(
-        spread(centre.position), spread(centre.velocity), spread(centre.acceleration)))
+    # The links are straight but for their deflection.
+    wide = replace(blocks, centre=Kinematics(*(
+        np.asarray(np.kron(series, [1.0, 0.0, 0.0]), dtype=float)
+        for series in (centre.position, centre.velocity, centre.acceleration))))
     torque = wide.centre.values_of(flexible.torque)
     names = {f'bending at {name}, {axis}': 3 * joint + axis
              for joint, name in enumerate(robot.joint_names) for axis in (1, 2)}
@@ -912,7 +910,7 @@ def torque_rows(
 
     # The payload is not known yet: the drive torque states what the gears transmit.
     driven = effort(0.0)
-    known = blocks.means_of_velocity(partial(identified.torque, effort=driven))
+    known = blocks.means(lambda q, v, a: identified.torque(v, effort=driven))
     valid, smooth = fast.T, partial(without_noise, blocks)
     rotors = blocks.centre.acceleration
     delay = Delay() if values.delay_std <= 0.0 else find_delay(effort, [
@@ -947,9 +945,9 @@ def torque_rows(
     return _rows(
         columns, effort(delay.value) - known - own, own, valid,
         tuple(f'torque of {name}' for name in robot.joint_names), LOSSES, blocks,
-        near_reversal=beside_invalid(valid), frame=robot.tool_frame, units=('N·m',) * robot.n,
-        nuisance_about=nuisance_about, delay=delay,
-        recording=recording_check(blocks, robot.joint_names),
+        near_reversal=valid & scipy.ndimage.binary_dilation(~valid, [[1, 1, 1]]),
+        frame=robot.tool_frame, units=('N·m',) * robot.n, nuisance_about=nuisance_about,
+        delay=delay, recording=recording_check(blocks, robot.joint_names),
         limits=values.unexplained_torque(robot.effort_limit),
         causes=lambda: _torque_causes(robot, blocks, own))
 
@@ -1174,12 +1172,6 @@ def _gain_terms(reading: Array, std: float) -> Iterator[Term]:
         yield (f'{_CALIBRATION} of {CHANNELS[row]} by {CHANNELS[column]}', std,
                np.outer(reading[:, column] * (1.0 if alike else to[row] / of[column]),
                         np.eye(6)[row]))
-
-
-def beside_invalid(valid: Flags) -> Flags:
-    """Return the valid blocks next to an invalid one, shape (n, k)."""
-    around = np.pad(valid, ((0, 0), (1, 1)), constant_values=True)
-    return np.asarray(valid & ~(around[:, :-2] & around[:, 2:]))
 
 
 def loss_columns(velocity: Array) -> Array:

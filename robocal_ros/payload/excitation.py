@@ -554,14 +554,6 @@ _CONVERGED = 1e-3
 _MAX_GAIN_CONDITION = 1e6
 
 
-def check_mass(values: PayloadParameters) -> None:
-    """Raise a ConfigurationError if known_mass is not set."""
-    if not values.known_mass > 0.0:
-        raise ConfigurationError(
-            f'calibrate_gains needs the mass of the mounted tool: set known_mass (kg, from '
-            f'a scale); got {values.known_mass}.')
-
-
 def estimate_gains(
     robot: Robot, samples: JointSamples, values: PayloadParameters, arm: ArmModel | None = None
 ) -> CalibrationResult:
@@ -586,7 +578,7 @@ def estimate_gains(
         ConvergenceError: If the iteration does not converge.
 
     """
-    check_mass(values)
+    values.check_weighed('calibrate_gains')
     check_effort(samples, robot.joint_names)
     n, mass = robot.n, values.known_mass
     rough = (_rough_gain(robot, samples, mass) if values.effort_source == 'unknown'

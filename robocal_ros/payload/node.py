@@ -27,7 +27,6 @@ from robocal_ros.messages import (
 from robocal_ros.node import Answer, ArmNode, DriveGains, Journal, spin
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
-from robocal_ros.payload.excitation import check_mass
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import GUESS, KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM
@@ -160,12 +159,12 @@ class PayloadIdentification(ArmNode):
 
     async def calibrate_gains(self) -> Answer:
         """Run an exciting motion with a tool of known mass, and estimate the drive gains."""
-        check_mass(self.values)
+        self.values.check_weighed('calibrate_gains')
         return await self._calibrated(estimator.GAINS, PayloadProcedure.excitation)
 
     async def preview_calibrate_gains(self) -> str:
         """Plan and check the motion of `calibrate_gains` and show it, without moving."""
-        check_mass(self.values)
+        self.values.check_weighed('calibrate_gains')
         return await self._previewed(
             'Drive gains', estimator.GAINS, PayloadProcedure.excitation)
 

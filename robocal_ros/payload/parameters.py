@@ -172,6 +172,19 @@ class PayloadParameters(ResumableParameters):
         if abs(self.sensor_sign) != 1.0:
             raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {self.sensor_sign}.')
 
+    def check_weighed(self, verb: str, more: str = '') -> None:
+        """Raise a ConfigurationError if a verb lacks the mass of the mounted tool.
+
+        Args:
+            verb: The verb.
+            more: Further parameter to set, after a comma.
+
+        """
+        if not self.known_mass > 0.0:
+            raise ConfigurationError(
+                f'{verb} needs the mass of the mounted tool: set known_mass (kg, from a scale)'
+                f'{more}; got {self.known_mass}.')
+
     def settings(self, *names: str) -> dict[str, Any]:
         """Return parameters by name, for the settings of a result."""
         return {name: getattr(self, name) for name in names}

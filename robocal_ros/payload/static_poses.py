@@ -798,10 +798,7 @@ def check_weighed(values: PayloadParameters) -> None:
         raise ConfigurationError(
             "calibrate_sensor measures with the wrist sensor in the postures of method "
             f"'static_poses'; got method '{values.method}'. Set method to 'static_poses'.")
-    if not values.known_mass > 0.0:
-        raise ConfigurationError(
-            'calibrate_sensor needs the mass of the mounted tool: set known_mass (kg, from a '
-            f'scale), and known_mass_std; got {values.known_mass}.')
+    values.check_weighed('calibrate_sensor', ', and known_mass_std')
 
 
 def estimate_calibration(

@@ -284,8 +284,8 @@ class Estimate:
             the remaining tilts.
         columns: Fixed columns, shape (n, 6, p).
         tilt: Columns of the tilts, shape (n, 6, 2).
-        angles: Tilts of gravity against that of the parameters, shape (2,) [rad].
-        gravity_estimated: Whether tilts are fixed parameters.
+        angles: Tilts of gravity against that of the parameters, shape (2,) [rad]. They are fixed
+            parameters, or else a random effect.
         effects: Columns of the random effects by name, shape (n, 6, q).
         lever: Lever arm in the columns of the gains of torque [m].
 
@@ -296,7 +296,6 @@ class Estimate:
     columns: Array
     tilt: Array
     angles: Array
-    gravity_estimated: bool
     effects: Mapping[str, Array]
     lever: float
 
@@ -466,7 +465,7 @@ def fitted(
                    for effect in effects]
     fit = fit_mixed(rows, read, noise, effects)
     angles = angles + (fit.value[10:] if estimated else fit.coefficients['tilt'])
-    return Estimate(postures, fit, columns, tilt, angles, estimated, {
+    return Estimate(postures, fit, columns, tilt, angles, {
         effect.name: effect.columns[:6 * count].reshape(count, 6, -1) for effect in effects},
         lever)
 
@@ -499,7 +498,7 @@ def estimate(
     (_, carried), (parameters, covariance) = (
         _load_in_tool_frame(robot, sensor.frame, found, share**2 * body_covariance(
             distal, values.arm_model_std)[:4, :4]) for share in (0.0, 1.0))
-    if values.estimate_gravity and not found.gravity_estimated:
+    if values.estimate_gravity and 'tilt' in found.effects:
         parameters += tuple(Parameter(
             name, 'rad', state=State.NOT_IDENTIFIED, note='these postures do not observe the '
             'direction of gravity, which may be any') for name in TILT)
@@ -558,7 +557,7 @@ def _load_in_tool_frame(
     value = fit.value.copy()
     value[:4] = move @ value[:4]
     value[1:4] /= value[0]
-    value[10:] = found.angles if found.gravity_estimated else value[10:]
+    value[10:] = found.angles[:len(value) - 10]
     jacobian = np.eye(len(value))
     jacobian[1:4, :4] = move[1:] / value[0]
     jacobian[1:4, 0] -= value[1:4] / value[0]
@@ -726,9 +725,6 @@ def _sentence(cause: str, columns: Array, value: Array, load: Array, time: Array
                      for part in (effect[:, :3], effect[:, 3:]))
     size = f'{force:.2f} N and {torque:.3f} N·m'
     angle = f'{np.degrees(np.linalg.norm(value)):.1f}°'
-    if cause == 'drift':
-        return (f'a drift of the sensor over time, up to {size} within '
-                f'{float(np.ptp(time)):.0f} s: let it warm up, and measure again')
     if cause == 'gain':
         # A common gain of all three channels of a kind is not observable.
         value = (value.reshape(2, 3) - np.median(value.reshape(2, 3), axis=1)[:, None]).ravel()
@@ -736,16 +732,17 @@ def _sentence(cause: str, columns: Array, value: Array, load: Array, time: Array
         return (f'a calibration error of the sensor: gain of {CHANNELS[worst]} '
                 f'{100.0 * value[worst]:+.1f} % against the other channels, up to {size}: '
                 'check its calibration file and units, or recalibrate it')
-    if cause == 'rotation':
-        return (f'a wrong orientation of the sensor in the URDF, by {angle} about axis '
-                f'({", ".join(f"{v:.2f}" for v in value / np.linalg.norm(value))}) of its '
-                'frame: correct sensor_frame in the URDF')
-    if cause == 'tilt':
-        return f'a base tilted by {angle}: set estimate_gravity, or the parameter gravity'
-    if cause == 'cable':
-        return (f'a cable or hose that pulls with the angle of the last joint, up to {size}: '
-                'route it with slack, or hold it')
-    return _posture_sentence(int(cause.split()[1]), load, effect)
+    if cause.startswith('posture'):
+        return _posture_sentence(int(cause.split()[1]), load, effect)
+    return {
+        'drift': f'a drift of the sensor over time, up to {size} within '
+                 f'{float(np.ptp(time)):.0f} s: let it warm up, and measure again',
+        'rotation': f'a wrong orientation of the sensor in the URDF, by {angle} about axis '
+                    f'({", ".join(f"{v:.2f}" for v in value / np.linalg.norm(value))}) of its '
+                    'frame: correct sensor_frame in the URDF',
+        'tilt': f'a base tilted by {angle}: set estimate_gravity, or the parameter gravity',
+        'cable': f'a cable or hose that pulls with the angle of the last joint, up to {size}: '
+                 'route it with slack, or hold it'}[cause]
 
 
 def _posture_sentence(number: int, load: Array, effect: Array) -> str:

@@ -319,14 +319,13 @@ class _Integrand:
             for name, part in self.scatter.items())
         factor = np.linalg.cholesky(total)
         rows = (np.linalg.inv(factor) @ self.columns).reshape(len(draws), -1, self.width)
-        stretch, at = np.ones((len(draws), self.width)), self.count
-        for name, part in self.effects.items():
-            stretch[:, at:at + part.shape[2]] = size[:, self.names.index(name), None]
-            at += part.shape[2]
+        owners = [self.names.index(name) for name, part in self.effects.items()
+                  for _ in range(part.shape[2])]
+        stretch, ridge = np.ones((len(draws), self.width)), self.count + np.arange(len(owners))
+        stretch[:, ridge] = size[:, owners]
         normal = (rows.transpose(0, 2, 1) @ rows) * stretch[:, :, None] * stretch[:, None]
-        ridge = np.arange(self.count, at)
         normal[:, ridge, ridge] += 1.0
-        return normal, stretch[:, :at], 2.0 * np.log(
+        return normal, stretch[:, :self.count + len(owners)], 2.0 * np.log(
             np.diagonal(factor, axis1=2, axis2=3)).sum(axis=(1, 2))
 
     def logarithm(self, draws: Array) -> Array:

@@ -161,10 +161,9 @@ def in_gap(time: Array, at: Array, reach: float) -> Flags:
         reach: Distance [s].
 
     """
-    found: Flags = np.zeros(len(at), dtype=bool)
-    for begin, end in gaps(time):
-        found |= (at > begin - reach) & (at < end + reach)
-    return found
+    begin, end = gaps(time).T
+    first = np.searchsorted(end + reach, at, side='right')
+    return np.asarray(at > np.append(begin - reach, np.inf)[first])
 
 
 def _without_gaps(time: Array, mask: np.ndarray) -> list[tuple[int, int]]:

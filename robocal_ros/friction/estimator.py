@@ -505,11 +505,6 @@ def _units(result: CalibrationResult) -> set[tuple[str, str]]:
             if item.kind in EFFORT_UNITS and item.sha256}
 
 
-def needs(values: FrictionParameters) -> Needs:
-    """Return the data that an estimation reads."""
-    return Needs(effort=True, temperature_topic=values.temperature_topic)
-
-
 def known_arm(
     robot: Robot, values: FrictionParameters, inputs: Inputs
 ) -> tuple[Robot, list[Robot], Array]:
@@ -542,7 +537,8 @@ def _of_zeroed_torques(result: CalibrationResult, zero: TorqueZero) -> Calibrati
 
 
 FRICTION = Estimator(
-    'friction', FrictionParameters, ('run', 'estimate'), needs,
+    'friction', FrictionParameters, ('run', 'estimate'),
+    lambda values: Needs(effort=True, temperature_topic=values.temperature_topic),
     lambda values: tuple(kind for kind, used in (
         ('payload', values.use_payload), (TORQUE_ZERO, values.use_torque_zero)) if used),
     _estimate, summary, ('payload', TORQUE_ZERO), merge=merge)

@@ -1004,13 +1004,12 @@ def _bristles_unidentified(
     values: Array, covariance: Array, degree: float, way: float, resolution: float
 ) -> tuple[str, str]:
     """Return reasons why stiffness and damping are not identified, empty if they are."""
-    if degree > _MAX_DEGREE:
-        reason = (f'the model leaves {degree:.0f} % of the torque at the reversals unexplained '
-                  f'(limit {_MAX_DEGREE:.0f} %)')
-        return reason, reason
-    if way < _FEWEST_STEPS * resolution:
-        reason = (f'the joint slides after {1e6 * way:.1f} µrad, less than {_FEWEST_STEPS:.0f} '
-                  f'encoder steps of {1e6 * resolution:.1f} µrad')
+    reason = (f'the model leaves {degree:.0f} % of the torque at the reversals unexplained '
+              f'(limit {_MAX_DEGREE:.0f} %)' if degree > _MAX_DEGREE else
+              f'the joint slides after {1e6 * way:.1f} µrad, less than {_FEWEST_STEPS:.0f} '
+              f'encoder steps of {1e6 * resolution:.1f} µrad'
+              if way < _FEWEST_STEPS * resolution else '')
+    if reason:
         return reason, reason
     shares = np.sqrt(np.diag(covariance)) / values
     stiffness, damping = (

@@ -25,7 +25,6 @@ from robocal_ros.friction.estimator import (
     known_arm,
     loaded,
     merge,
-    needs,
     summary,
 )
 from robocal_ros.friction.fit import FrictionFit
@@ -142,7 +141,7 @@ class FrictionIdentification(ArmNode):
         inputs = FRICTION.inputs(robot, values, self.results.current)
         measured = self._method.measured
         recording = self.recorder.recording(
-            needs(values), words={marks.WANTED: ','.join(measured)})
+            FRICTION.needs(values), words={marks.WANTED: ','.join(measured)})
         # After a run, all measured joints are expected; in a bag, those it names.
         recording = replace(recording, joints_wanted=measured or recording.joints_wanted)
         result = await self.compute(lambda: FRICTION.result(robot, recording, values, inputs))

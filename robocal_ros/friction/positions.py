@@ -208,8 +208,6 @@ def _pairs(runs: Mapping[str, Sequence[SpeedPoint]]) -> dict[str, Array]:
     for row, first in enumerate(forward):
         pairs += [(row, other) for other, second in enumerate(backward) if is_pair(first, second)
                   and other not in [number for _, number in pairs]][:1]
-    found = {name: np.zeros((len(points), len(pairs))) for name, points in runs.items()}
-    for number, rows in enumerate(pairs):
-        for name, row, sign in zip(DIRECTIONS, rows, (1.0, -1.0), strict=True):
-            found[name][row, number] = sign
-    return found
+    rows = dict(zip(DIRECTIONS, np.array(pairs, dtype=int).reshape(-1, 2).T, strict=True))
+    return {name: np.sign(points[0].speed) * (np.arange(len(points))[:, None] == rows[name])
+            for name, points in runs.items()}

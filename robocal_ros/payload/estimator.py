@@ -232,22 +232,6 @@ def estimate_arm(
             friction, recording.temperature))
 
 
-def estimate_sensor(
-    robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
-) -> CalibrationResult:
-    """Estimate the calibration matrix of the wrist sensor from postures at rest.
-
-    Args:
-        robot: The arm without the payload.
-        recording: The recorded samples.
-        values: The parameters.
-        inputs: Results to build on, none.
-
-    """
-    return static_poses.estimate_calibration(
-        robot, recording.joints, recording.wrench(values.sensor_topic), values)
-
-
 def sensor_summary(result: CalibrationResult) -> str:
     """Return errors of readings before and after the calibration in a sentence."""
     return f'Readings of {result.frame} against those of the weighed tool, held out, RMS: ' + (
@@ -303,7 +287,8 @@ ARM_IDENTIFICATION = Estimator(
 SENSOR = Estimator(
     SENSOR_CALIBRATION, PayloadParameters, ('calibrate_sensor',),
     lambda values: needs(replace(values, method='static_poses')), lambda values: (),
-    estimate_sensor, sensor_summary)
+    lambda robot, recording, values, inputs: static_poses.estimate_calibration(
+        robot, recording.joints, recording.wrench(values.sensor_topic), values), sensor_summary)
 GAINS = Estimator(
     DRIVE_GAINS, PayloadParameters, ('calibrate_gains',), gain_needs,
     lambda values: (ARM,) if values.use_arm_model else (), estimate_gains, gains_summary,

@@ -440,14 +440,14 @@ def plan_excitation(
     """
     generator = np.random.default_rng(seed)
     longest = values.excitation_period / limits.scale
-    periods = np.unique(np.geomspace(values.excitation_period, longest, _PERIODS))
+    bases = [(period, FourierBasis(period, harmonics)) for period in np.unique(np.geomspace(
+        values.excitation_period, longest, _PERIODS)).tolist()]
     room = np.minimum(limits.upper - middle, middle - limits.lower) - _MARGIN
     largest = (np.maximum(np.minimum(values.excitation_range, room), 0.0),
                _SPEED_SHARE * limits.velocity, 0.95 * limits.acceleration)
     ranked = []
     for number in range(candidates):
-        period = float(periods[number % len(periods)])
-        basis = FourierBasis(period, harmonics)
+        period, basis = bases[number % len(bases)]
         coefficients = generator.normal(size=(robot.n, basis.size))
         series = basis.series(coefficients, np.arange(0.0, period, _KNOT_PERIOD))
         coefficients *= np.min([most / np.abs(part).max(axis=0) for most, part in zip(
@@ -457,13 +457,13 @@ def plan_excitation(
         rows = regressor(middle + excursion, velocity, acceleration)
         rows = rows.reshape(-1, rows.shape[2])
         sign, logarithm = np.linalg.slogdet(rows.T @ rows + 1e-12 * np.eye(rows.shape[1]))
-        ranked.append((logarithm if sign > 0 else -np.inf, period, coefficients))
+        ranked.append((logarithm if sign > 0 else -np.inf, period, basis, coefficients))
     ranked.sort(key=lambda item: -item[0])
     reasons = {'moves too little at this speed_scale': 0, 'collides': 0, 'overloads a joint': 0}
     torque = NewtonEuler(robot, robot.tool_frame).torque
     limit = _EXCITED_EFFORT_SHARE * robot.effort_limit
-    for _, period, coefficients in ranked:
-        basis, fine = FourierBasis(period, harmonics), np.arange(0.0, period, _KNOT_PERIOD)
+    for _, period, basis, coefficients in ranked:
+        fine = np.arange(0.0, period, _KNOT_PERIOD)
         for shrink in (1.0, 0.7):
             excursion, velocity, acceleration = basis.series(shrink * coefficients, fine)
             if np.ptp(excursion, axis=0).max() < MIN_MOTION:

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtri, stdtrit
 
 from robocal_ros.arrays import Array, Flags, frozen
 from robocal_ros.messages import SECOND, Stamps
@@ -62,6 +63,8 @@ _FULL = 0.6
 # Longest gap, as a fraction of what the window spans.
 GAP = 0.6
 _CAPACITY = 512
+# Probability of larger errors of accelerations than those of the interval that is right.
+_RISK = 1e-3
 # Steps that differ by less than this fraction from the one before count as even. With jitter of
 # 5 % of a step, weights of even steps add 0.2 % of an acceleration to its noise.
 UNEVEN = 0.5
@@ -449,6 +452,47 @@ def matched_weights(time: Array) -> Weights:
     mean[..., :-1] += 0.5 * intervals[..., 1:]
     return Weights(np.stack((mean, slope), axis=-2), intervals,
                    time[..., -1] - (mean * time).sum(axis=-1), 1.0)
+
+
+def parabola_weights(time: Array) -> Array:
+    """Return weights of value, slope and second derivative at time zero of a fitted parabola.
+
+    Args:
+        time: Times, three or more of which differ, shape (..., m) [s].
+
+    Returns:
+        Shape (..., 3, m).
+
+    """
+    powers = np.arange(3)[:, None]
+    size = np.abs(time).max(axis=-1, keepdims=True)[..., None]
+    basis = (time[..., None, :] / size)**powers
+    return np.asarray(np.linalg.solve(basis @ basis.swapaxes(-1, -2), basis)
+                      * np.array([[1.0], [1.0], [2.0]]) / size**powers)
+
+
+def scatter_of_accelerations(time: Array, position: Array) -> Array:
+    """Return the errors of second derivatives of parabolas, by what these leave of positions.
+
+    Quantisation, noise and stamps that jitter are in what is left; the latter err all joints
+    together, in proportion to their speeds. Rows may err by different amounts (MacKinnon, White,
+    J. Econometrics 29 (1985) 305, doi 10.1016/0304-4076(85)90158-7). Few rows tell the size
+    badly: with Student's quantile the interval of 99.9 % is right.
+
+    Args:
+        time: Times as for ``parabola_weights``, shape (m,) [s].
+        position: Joint angles, shape (m, n) [rad].
+
+    Returns:
+        By independent unknowns of unit variance, shape (n, m) [rad/s²].
+
+    """
+    weights, free = parabola_weights(time), len(time) - 3
+    taylor = np.column_stack((np.ones_like(time), time, 0.5 * time**2))
+    factor = stdtrit(free, 1.0 - 0.5 * _RISK) / -ndtri(0.5 * _RISK)
+    # What is left of a row by the parabola of the others, which it does not pull.
+    left = (position - taylor @ (weights @ position)).T / (1.0 - (taylor.T * weights).sum(axis=0))
+    return np.asarray(factor * weights[2] * left)
 
 
 def leaps(time: Stamps, position: Array, velocity: Array) -> Flags:

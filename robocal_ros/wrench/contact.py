@@ -17,13 +17,19 @@ import scipy
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.robot import collision_geometry
-from robocal_ros.wrench.model import Chain, Motion, SensedArm
+from robocal_ros.wrench.model import Chain, SensedArm
 from robocal_ros.wrench.parameters import RELEASE
 
 Vector = tuple[float, float, float]
 Excess = Callable[[bool], float]
 """Size of a force compared with what model errors explain, as from ``ForceTest.size``, given
 whether a contact has begun."""
+
+ForceMotion = tuple[Array, ...]
+"""Motion, then errors of its accelerations, shape (n, m)."""
+ForceErrors = Callable[[int, ForceMotion], tuple[Array, Array]]
+"""Errors of the force on a sub-chain by unknowns that stay, shape (3, p), and by those of this
+instant alone, shape (3, m) [N]."""
 
 RISK = 1e-4
 """Probability that model errors and noise within their covariances begin a contact."""
@@ -447,15 +453,15 @@ class _Free(NamedTuple):
         motion: Its motion.
         forces: Forces on the sub-chains, shape (k, 3) [N].
         quiet: By sub-chain, whether nothing touches it.
-        errors: Errors of the forces, shape (3, p), by sub-chain, as far as they were needed.
+        errors: Errors of the forces as from ``ForceErrors``, as far as they were needed.
 
     """
 
     stamp: int
-    motion: Motion
+    motion: ForceMotion
     forces: Array
     quiet: Sequence[bool]
-    errors: dict[int, Array]
+    errors: dict[int, tuple[Array, Array]]
 
 
 class _Explained(NamedTuple):
@@ -487,13 +493,12 @@ class ForceTest:
     """
 
     def __init__(
-        self, errors: Callable[[int, Motion], Array], variances: Sequence[float],
-        threshold: float, near: float,
+        self, errors: ForceErrors, variances: Sequence[float], threshold: float, near: float,
     ) -> None:
         """Start without earlier instants.
 
         Args:
-            errors: Returns the errors of the force on a sub-chain, shape (3, p) [N].
+            errors: Returns the errors of the force on a sub-chain.
             variances: Of a force component on each sub-chain by its sensors [N²].
             threshold: Force below which nothing touches a sub-chain [N].
             near: Largest difference of any element of the first part of a motion in similar
@@ -513,7 +518,7 @@ class ForceTest:
         self._explained: dict[int, _Explained] = {}
 
     def note(
-        self, stamp: int, motion: Motion, wrenches: Array, reasons: Sequence[str],
+        self, stamp: int, motion: ForceMotion, wrenches: Array, reasons: Sequence[str],
         touched: Container[int],
     ) -> None:
         """Keep the first instant of each interval.
@@ -537,7 +542,9 @@ class ForceTest:
         while self._free[0].stamp < stamp - _KEPT:
             self._free.popleft()
 
-    def size(self, stamp: int, motion: Motion, index: int, wrench: Array, begun: bool) -> float:
+    def size(
+        self, stamp: int, motion: ForceMotion, index: int, wrench: Array, begun: bool
+    ) -> float:
         """Return the size of a force compared with the largest one that is explained.
 
         Args:
@@ -552,7 +559,7 @@ class ForceTest:
 
         """
         known = self._explained.get(index)
-        if known is None or not 0 <= stamp - known.stamp < _FRESH:
+        if known is None or motion[-1].size or not 0 <= stamp - known.stamp < _FRESH:
             known = self._explained[index] = self._explain(
                 index, stamp, motion, known.earlier if known is not None else None, begun)
         force = wrench[:3]
@@ -562,7 +569,7 @@ class ForceTest:
         return math.sqrt(residual.dot(known.weight).dot(residual))
 
     def _explain(
-        self, index: int, stamp: int, motion: Motion, earlier: _Free | None, begun: bool
+        self, index: int, stamp: int, motion: ForceMotion, earlier: _Free | None, begun: bool
     ) -> _Explained:
         noise = self._variances[index] * np.eye(3)
         if not begun:
@@ -571,14 +578,14 @@ class ForceTest:
                 free for free in self._free if free.quiet[index]
                 and _LEAST_AGE <= stamp - free.stamp <= _KEPT
                 and np.abs(free.motion[0] - motion[0]).max() < self._near), None)
-        errors = self._errors(index, motion)
-        mean, covariance = np.zeros(3), errors @ errors.T + noise
+        errors, own = self._errors(index, motion)
+        mean, covariance = np.zeros(3), errors @ errors.T + own @ own.T + noise
         if earlier is not None:
             if index not in earlier.errors:
                 earlier.errors[index] = self._errors(index, earlier.motion)
-            then = earlier.errors[index]
+            then, own = earlier.errors[index]
             shared = errors @ then.T
-            gain = shared @ np.linalg.inv(then @ then.T + noise)
+            gain = shared @ np.linalg.inv(then @ then.T + own @ own.T + noise)
             mean = gain @ earlier.forces[index]
             covariance = covariance - gain @ shared.T
         return _Explained(

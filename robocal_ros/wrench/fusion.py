@@ -398,10 +398,14 @@ class Fusion:
             if observation.motion is None:
                 raise ValueError('The observation has no joint states.')
             posture = observation.motion[0]
+            held, torques = self._observer.errors.outputs(observation.motion)
+            if observation.scatter.size:
+                by = self._observer.inertia(posture) @ observation.scatter
+                torques = np.hstack((torques, by[:len(posture)]))
+                held = np.dstack((held, by[len(posture):].reshape(len(held), 6, -1)))
             self._known = _Known(
                 observation, posture, [self._robot.transform_frame_to_root(posture, chain.link)
-                                       for chain in self._arm.chains],
-                *self._observer.errors.outputs(observation.motion), {})
+                                       for chain in self._arm.chains], held, torques, {})
         return self._known
 
     # ------------------------------------------------------------------- tool wrench

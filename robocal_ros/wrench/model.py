@@ -678,6 +678,21 @@ class SensedArm:
         """
         return self.transform(index, sensor)[:3, :3] @ self._to_link[sensor, :3, :3]
 
+    def inertia(self, q: Array) -> Array:
+        """Return the derivatives of joint torques and of ``held`` by joint accelerations.
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+
+        Returns:
+            Rows of the torques, then of the wrenches, shape (n + 6 k, n).
+
+        """
+        posture = self._q.copy()
+        posture[self._q_columns] = q
+        return np.array(pin.crba(self.model, self._aside, posture)[
+            np.ix_(self._efforts, self._v_columns)])
+
     def effective_mass(
         self, index: int, q: Array, rotors: Array, point: Array, direction: Array
     ) -> float:
@@ -694,11 +709,11 @@ class SensedArm:
             direction: In the link's frame, a unit vector, shape (3,).
 
         """
-        posture, data, columns = self._q.copy(), self._aside, self._v_columns
+        posture = self._q.copy()
         posture[self._q_columns] = q
-        mass = pin.crba(self.model, data, posture)[np.ix_(columns, columns)] + np.diag(rotors)
+        mass = self.inertia(q)[:len(q)] + np.diag(rotors)
         jacobian = pin.computeJointJacobian(
-            self.model, data, posture, self._joints[index])[:, columns]
+            self.model, self._aside, posture, self._joints[index])[:, self._v_columns]
         row = direction @ (jacobian[:3] - pin.skew(point) @ jacobian[3:])
         mobility = float(row @ np.linalg.solve(mass, row))
         return 1.0 / mobility if mobility > 0.0 else np.inf
@@ -897,13 +912,27 @@ class ModelErrors:
 
     def link(self, index: int, motion: Motion) -> Array:
         """Return the errors of the wrench on a sub-chain, in its frame, shape (6, p)."""
-        arm = self._arm
-        held, _ = arm.regressors(*motion)
-        now, then = held[index], self._frozen[index]
-        for outer in arm.chains[index].distal:
-            lever = arm.transform(index, outer, aside=True)
-            now, then = now - lever @ held[outer], then - lever @ self._frozen[outer]
-        return np.asarray(now @ self.parameters - then)
+        now = self._net(index, self._arm.regressors(*motion)[0])
+        return now @ self.parameters - self._net(index, self._frozen)
+
+    def by_acceleration(self, index: int, q: Array, errors: Array) -> Array:
+        """Return the errors of the wrench on a sub-chain by those of accelerations, shape (6, m).
+
+        Args:
+            index: The sub-chain.
+            q: Joint angles, those last given to ``link``, shape (n,) [rad].
+            errors: Errors of the accelerations, shape (n, m) [rad/s²].
+
+        """
+        held = self._arm.inertia(q)[len(q):].reshape(-1, 6, len(q))
+        return self._net(index, held) @ errors
+
+    def _net(self, index: int, held: Array) -> Array:
+        """Return what is held on a sub-chain of what all sensors hold, shape (6, ...)."""
+        net = held[index]
+        for outer in self._arm.chains[index].distal:
+            net = net - self._arm.transform(index, outer, aside=True) @ held[outer]
+        return np.asarray(net)
 
     def rigid(self, index: int, regressor: Array) -> Array:
         """Return the errors of the wrench on a link with an IMU, in its frame, shape (6, p).

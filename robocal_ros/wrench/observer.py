@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from robocal_ros.arrays import Array, Flags, frozen
 from robocal_ros.errors import ConfigurationError
@@ -49,9 +48,19 @@ from robocal_ros.wrench.alignment import (
     Reading,
     Saturated,
     leaps,
+    parabola_weights,
+    scatter_of_accelerations,
     slopes_without,
 )
-from robocal_ros.wrench.contact import EVERY, Contact, ContactJudge, ForceTest, Surface
+from robocal_ros.wrench.contact import (
+    EVERY,
+    Contact,
+    ContactJudge,
+    ForceErrors,
+    ForceMotion,
+    ForceTest,
+    Surface,
+)
 from robocal_ros.wrench.model import (
     ImuLink,
     Instant,
@@ -84,7 +93,6 @@ IMPLAUSIBLE = ('Velocities or accelerations are beyond those of any arm. Check t
                'velocities of joint_states.')
 """Sentence on an instant with such a wrench or torque."""
 
-_NONE: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
 _EMPTY = frozen(())
 # Deviations of a load that is known exactly.
 _EXACT = frozen(np.zeros((10, 0)))
@@ -122,6 +130,8 @@ class Observation:
         held: As for ``SensedArm.held``; empty without joint states, shape (k, 6) [N, N·m].
         missing: By sensor, why its readings are missing; None if none are.
         needed: Joint torques that the rigid arm takes; empty without joint states, (n,) [N·m].
+        scatter: Errors of the accelerations by independent unknowns of unit variance, where they
+            are those of positions, shape (n, m) [rad/s²].
         instants: Number of instants since the last observation, skipped ones and its own.
         problem: Why nothing is known about the instant; empty if something is.
         failed: Whether that is because its computation failed.
@@ -141,6 +151,7 @@ class Observation:
     held: Array = field(default_factory=lambda: _EMPTY)
     missing: list[str] | None = None
     needed: Array = field(default_factory=lambda: _EMPTY)
+    scatter: Array = field(default_factory=lambda: _EXACT)
     instants: int = 1
     problem: str = ''
     failed: bool = False
@@ -392,6 +403,13 @@ class WrenchObserver:
             self.torques.use_rotors(known.model.armature)
         self.carry(*self._load)
 
+    def inertia(self, q: Array) -> Array:
+        """Return derivatives by accelerations as from ``SensedArm.inertia``, with the drives."""
+        found = self.arm.inertia(q)
+        if self.torques is not None:
+            found[:len(q)] += np.diag(self.torques.rotors)
+        return found
+
     def use_friction(self, laws: Mapping[str, SteadyFriction]) -> None:
         """Compensate friction in the joint torques, if they are estimated.
 
@@ -466,7 +484,7 @@ class _Chains(ABC):
 
     def __init__(
         self, observer: WrenchObserver, links: tuple[int, ...], samples: AlignedWindow,
-        errors: Callable[[int, Motion], Array], near: float,
+        errors: ForceErrors, near: float,
     ) -> None:
         """Start without samples.
 
@@ -539,6 +557,7 @@ class _Chains(ABC):
         """
         stamp, wrench, reasons = observation.nanoseconds, observation.wrench, observation.reasons
         instant, rows, loud = stamp / SECOND - observation.delay, wrench.tolist(), []
+        uncertain = *motion, observation.scatter
         for index in self.links:
             judge, (x, y, z, _, _, _) = self._judges[index], rows[index]
             judge.force = 0.0 if reasons[index] else math.sqrt(x * x + y * y + z * z)
@@ -551,10 +570,10 @@ class _Chains(ABC):
             contact = judge.bounded(instant) if reasons[index] else judge.update(
                 instant, own, max(other.force for other in self._judges),
                 partial(consistency, index, own),
-                partial(self.test.size, stamp, motion, index, own))
+                partial(self.test.size, stamp, uncertain, index, own))
             if contact is not None:
                 observation.contacts[index] = contact
-        self.test.note(stamp, motion, wrench, reasons, observation.contacts)
+        self.test.note(stamp, uncertain, wrench, reasons, observation.contacts)
 
     @abstractmethod
     def _observed(self, stamp: int, instants: int) -> Observation:
@@ -600,7 +619,7 @@ class _Chains(ABC):
         least, stamp, delay = np.clip(0.0, low, high), observation.nanoseconds, observation.delay
         self._judges[index].saturate(
             stamp / SECOND - delay, 2.0 * delay, least,
-            partial(self.test.size, stamp, motion, index, least))
+            partial(self.test.size, stamp, (*motion, observation.scatter), index, least))
 
 
 class JointChains(_Chains):
@@ -617,14 +636,12 @@ class JointChains(_Chains):
         # Position, velocity, torque; then the sensors.
         super().__init__(
             observer, links, AlignedWindow(observer.feeds, 3 * robot.n, values),
-            lambda index, motion: observer.errors.link(index, motion)[:3], _NEAR)
+            self._force_errors, _NEAR)
         self.problem = ''
         self.refused = 0, ''
         self._values = values
         self._torques = observer.torques
         self._n = robot.n
-        # Joints whose velocity the newest joint state lacks.
-        self._unknown = _NONE
         # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
         self._settled: tuple[Array, Array | None] | None = None
         self.clear()
@@ -634,6 +651,8 @@ class JointChains(_Chains):
         super().clear()
         # Stamp of the newest joint state without torques [ns].
         self._without_effort = NEVER
+        # The same without the velocity of each joint, and of any.
+        self._without_velocity, self._without_any = np.full(self._n, NEVER), NEVER
         # Stamp of the instant to which drifts were followed last [ns].
         self._followed = NEVER
         # Newest means of motion and readings.
@@ -686,13 +705,15 @@ class JointChains(_Chains):
             return None
         rows = self.samples.window.rows
         if _within(rows[-1, :3 * n], np.inf):
-            self._unknown = _NONE
             return stamp
-        effort = rows[-1, 2 * n:3 * n]
+        effort, velocity = rows[-1, 2 * n:3 * n], rows[-1, n:2 * n]
         if not _within(effort, np.inf):
             effort[:] = 0.0
             self._without_effort = stamp
-        self._differentiate(rows)
+        unknown = np.isnan(velocity)
+        if unknown.any():
+            velocity[unknown] = 0.0
+            self._without_velocity[unknown] = self._without_any = stamp
         return stamp
 
     def _observed(self, stamp: int, instants: int) -> Observation:
@@ -709,7 +730,12 @@ class JointChains(_Chains):
         oldest = window.oldest
         if samples.uneven_mean >= oldest:
             means[3 * n:] += intervals.dot(window.extra)
-        v, a = means[n:2 * n], rate * found[1, n:2 * n]
+        v, a, scatter = means[n:2 * n], rate * found[1, n:2 * n], _EXACT
+        if self._without_any >= oldest:
+            unknown = self._without_velocity >= oldest
+            time = (window.time - stamp) / SECOND + delay
+            _, v[unknown], a[unknown] = parabola_weights(time) @ rows[:, :n][:, unknown]
+            scatter = unknown[:, None] * scatter_of_accelerations(time, rows[:, :n])
         held = arm.held_in(means[:2 * n], a)
         raw = means[3 * n:].reshape(count, COLUMNS)
         readings = arm.in_links(raw - self._observer.bias)
@@ -721,18 +747,18 @@ class JointChains(_Chains):
         missing = samples.missing(oldest)
         observation = Observation(
             stamp, delay, self.links, arm.between(distal), [''] * count, {}, None, None,
-            motion, distal, held, missing, needed, instants)
+            motion, distal, held, missing, needed, scatter, instants)
         if missing is None:
             self._latest = means, a, raw
         else:
             observation.reasons = arm.reasons(missing)
             self.bound(observation, motion, [feed.around(stamp) for feed in self._feeds])
         self.find_contacts(observation, motion, lambda index, wrench: self.consistency(
-            both[0], window.time, rows, means, readings, index, wrench))
+            both[0], window.time, rows, means, readings, index, wrench, exact=not scatter.size))
         if self._torques is not None and self._without_effort < oldest:
             observation.external = self._torques.update(
                 needed, v, a, means[2 * n:3 * n],
-                lambda: self._observer.errors.torque_std(stamp, motion))
+                lambda: self.torque_std(stamp, motion, scatter))
             observation.colliding = self._torques.colliding
         if self._values.drift_lag and stamp - self._followed >= EVERY:
             self._follow(observation)
@@ -798,23 +824,25 @@ class JointChains(_Chains):
                 pairs = [[values for values in pairs[0] if isinstance(values, Saturated)]]
             self._bound(observation, motion, index, pairs, model[index, :3])
 
-    def _differentiate(self, rows: Array) -> None:
-        """Fill in unknown velocities from positions: central once the next one is there."""
-        n = self._n
-        if _within(rows[-1, n:2 * n], np.inf):
-            self._unknown = _NONE
-            return
-        time = self.samples.window.time
-        unknown = np.flatnonzero(np.isnan(rows[-1, n:2 * n]))
-        before, self._unknown = self._unknown, unknown
-        if len(rows) < 2:
-            rows[-1, n + unknown] = 0.0
-            return
-        rows[-1, n + unknown] = (rows[-1, unknown] - rows[-2, unknown]) / (
-            (time[-1] - time[-2]) / SECOND)
-        if len(rows) > 2:
-            q = np.intersect1d(unknown, before)
-            rows[-2, n + q] = (rows[-1, q] - rows[-3, q]) / ((time[-1] - time[-3]) / SECOND)
+    def _force_errors(self, index: int, motion: ForceMotion) -> tuple[Array, Array]:
+        errors, (q, v, a, scatter) = self._observer.errors, motion
+        return errors.link(index, (q, v, a))[:3], (
+            errors.by_acceleration(index, q, scatter)[:3] if scatter.size else _EXACT[:3])
+
+    def torque_std(self, stamp: int, motion: Motion, scatter: Array) -> Array:
+        """Return the standard deviations of joint torques at a stamp [ns], shape (n,) [N·m].
+
+        Args:
+            stamp: The stamp.
+            motion: The motion.
+            scatter: As for ``Observation``.
+
+        """
+        std = self._observer.errors.torque_std(stamp, motion)
+        if scatter.size:
+            std = np.hypot(std, np.linalg.norm(
+                self._observer.inertia(motion[0])[:self._n] @ scatter, axis=1))
+        return std
 
     def _not_full_reason(self) -> str:
         if self.problem:
@@ -832,7 +860,7 @@ class JointChains(_Chains):
 
     def consistency(
         self, mean: Array, time: Stamps, rows: Array, means: Array, readings: Array, index: int,
-        wrench: Array,
+        wrench: Array, *, exact: bool,
     ) -> float:
         """Return how consistently the readings in a window show a contact that begins.
 
@@ -844,13 +872,16 @@ class JointChains(_Chains):
             readings: Mean readings without bias, in the links' frames, shape (k, 6).
             index: The sub-chain.
             wrench: External wrench on it, shape (6,) [N, N·m].
+            exact: Whether the velocities are measured; what leaps of positions do to
+                accelerations is in their errors.
 
         Returns:
             As for ``Contacts.update``; zero if the force is due to leaps of single velocities.
 
         """
         if self._settled is None or self._settled[0] is not means:
-            self._settled = means, self._without_leaps(time, rows, means, readings)
+            self._settled = means, self._without_leaps(
+                time, rows, means, readings) if exact else None
         without = self._settled[1]
         if without is not None and np.linalg.norm(
                 without[index, :3]) < _WITHOUT_LEAPS * self._values.force_threshold:
@@ -862,8 +893,6 @@ class JointChains(_Chains):
         self, time: Stamps, rows: Array, means: Array, readings: Array
     ) -> Array | None:
         """Return the wrenches without leaps of single velocities, (k, 6); None without leaps."""
-        if not self._values.use_velocity:
-            return None
         n = self._n
         velocity = rows[:, n:2 * n]
         leaping = leaps(time, rows[:, :n], velocity)
@@ -892,7 +921,8 @@ class ImuChain(_Chains):
             observer, (index,),
             AlignedWindow([self.imu, *(observer.feeds[d] for d in chain.distal)], COLUMNS, values,
                           f"sensor '{observer.feeds[index].name}'"),
-            lambda index, motion: observer.errors.rigid(index, link.regressor(*motion))[:3],
+            lambda index, motion: (
+                observer.errors.rigid(index, link.regressor(*motion[:3]))[:3], motion[3][:3]),
             _NEAR_BY_IMU)
         self.bias: Array | None = None
         self._index = index

@@ -32,6 +32,8 @@ from robocal_ros.wrench.alignment import (
     Window,
     even_weights,
     matched_weights,
+    parabola_weights,
+    scatter_of_accelerations,
 )
 from robocal_ros.wrench.contact import EVERY, Contact
 from robocal_ros.wrench.fusion import Fused, Fusion
@@ -266,6 +268,7 @@ class _Instants:
         lost: By instant whose windows lack readings, as for ``Observation.missing``.
         before: Row of each sensor's samples before each row, shape (rows, k).
         without_effort: Whether torques are unknown in a window, shape (m,).
+        lacking: Whether velocities of a joint are not measured in a window, shape (m, n).
         full: Whether a window is full and its values are plausible, shape (m,).
         wild: Whether values of a full window are implausible, shape (m,).
         means: Means of the rows, shape (m, 3 n + 6 k).
@@ -307,7 +310,8 @@ class _Instants:
         # A product is faster than a reduction along short rows.
         unknown: Flags = ~np.isfinite(rows[:, 2 * n:3 * n] @ np.ones(n))
         rows[unknown, 2 * n:3 * n] = 0.0
-        backward = self._differentiate()
+        unmeasured = np.isnan(rows[:, n:2 * n])
+        rows[:, n:2 * n][unmeasured] = 0.0
         readings = rows[:, 3 * n:].reshape(end, count, COLUMNS)
         self.missing: Flags = np.zeros((end, count), bool)
         self.lost: dict[int, list[str]] = {}
@@ -319,11 +323,15 @@ class _Instants:
         means = self.means = windows.sums(windows.mean, table)
         self.q, self.v = means[:, :n], means[:, n:2 * n]
         self.a = windows.rate[:, None] * windows.sums(windows.slope, table[:, n:2 * n])
-        if backward is not None:
-            # The newest velocity is a backward difference; in later windows it is a central one.
-            change = backward[new] - rows[new, n:2 * n]
-            self.v += windows.mean[:, -1:] * change
-            self.a += windows.rate[:, None] * windows.slope[:, -1:] * change
+        self.lacking = windows.hold(unmeasured)
+        size, wanted = new - first + 1, windows.full & self.lacking.any(axis=1)
+        for length in np.unique(size[wanted]).tolist():
+            chosen = np.flatnonzero(wanted & (size == length))
+            within = new[chosen, None] + np.arange(1 - length, 1)
+            elapsed = (time[within] - time[new[chosen], None]) / SECOND
+            found = parabola_weights(elapsed + windows.delay[chosen, None]) @ rows[within, :n]
+            for own, fitted in ((self.v, found[:, 1]), (self.a, found[:, 2])):
+                own[chosen] = np.where(self.lacking[chosen], fitted, own[chosen])
         excess = np.zeros((windows.before + end, count * COLUMNS))
         between = excess[windows.before:].reshape(end, count, COLUMNS)
         # All of them, because they mark rows as missing too.
@@ -337,24 +345,7 @@ class _Instants:
         outputs = np.hstack((self.distal.reshape(len(new), count * COLUMNS), self.torque))
         self.wild: Flags = windows.full & ~(np.abs(outputs) <= IMPOSSIBLE).all(axis=1)
         self.full = windows.full & ~self.wild
-        lost = np.cumsum(unknown)
-        self.without_effort = lost[new] - lost[first] + unknown[first] > 0
-
-    def _differentiate(self) -> Array | None:
-        """Fill in unknown velocities by central differences; return backward differences."""
-        n, time, rows = self._n, self.time, self.rows
-        q, v = rows[:, :n], rows[:, n:2 * n]
-        unknown = np.isnan(v)
-        if not unknown.any():
-            return None
-        backward = np.zeros_like(q)
-        backward[1:] = np.diff(q, axis=0) / (np.diff(time) / SECOND)[:, None]
-        central = backward.copy()
-        middle = (q[2:] - q[:-2]) / ((time[2:] - time[:-2]) / SECOND)[:, None]
-        np.copyto(central[1:-1], middle, where=unknown[1:-1] & unknown[2:])
-        backward = np.where(unknown, backward, v)
-        np.copyto(v, central, where=unknown)
-        return backward
+        self.without_effort = windows.hold(unknown)
 
     def _put_excess(self, excess: Array, index: int, sensor: _Readings, readings: Array) -> bool:
         """Set by how much means of readings between rows differ from the mean of both rows.
@@ -395,6 +386,15 @@ class _Instants:
     def motion(self, row: int) -> Motion:
         """Return the motion at an instant."""
         return self.q[row], self.v[row], self.a[row]
+
+    def scatter(self, row: int) -> Array:
+        """Return the errors of accelerations as for ``Observation.scatter``."""
+        lacking, windows = self.lacking[row], self.windows
+        if not lacking.any():
+            return np.zeros((self._n, 0))
+        inside = slice(windows.first[row], windows.new[row] + 1)
+        elapsed = (self.time[inside] - self.stamps[row]) / SECOND + windows.delay[row]
+        return lacking[:, None] * scatter_of_accelerations(elapsed, self.rows[inside, :self._n])
 
 
 class OfflineObserver:
@@ -547,7 +547,8 @@ class OfflineObserver:
                 row = int(with_effort[number])
                 torques.judge(
                     at.v[row], at.torque[row] - block.external[row], block.external[row],
-                    self._observer.errors.torque_std(int(block.stamps[row]), at.motion(row)))
+                    self._chains.torque_std(
+                        int(block.stamps[row]), at.motion(row), at.scatter(row)))
                 block.colliding[row] = torques.colliding
         if self._observer.recorder is not None:
             for row in np.flatnonzero(at.full).tolist():
@@ -574,8 +575,8 @@ class OfflineObserver:
         def keep(until: int) -> None:
             while kept and kept[0] < until:
                 row = kept.popleft()
-                test.note(int(block.stamps[row]), at.motion(row), block.wrench[row],
-                          block.reasons_at(row), block.contacts.get(row, {}))
+                test.note(int(block.stamps[row]), (*at.motion(row), at.scatter(row)),
+                          block.wrench[row], block.reasons_at(row), block.contacts.get(row, {}))
 
         for row in _until_over(saturated | np.any(block.valid & loud, axis=1), lambda: any(
                 judge.in_contact for judge in self._observer.judges)):
@@ -595,7 +596,8 @@ class OfflineObserver:
                         for index, sensor in enumerate(self._sensors)])
                 chains.find_contacts(item, motion, partial(
                     chains.consistency, at.windows.mean[row, inside.start - inside.stop:],
-                    time[inside], at.rows[inside], at.means[row], at.seen[row]))
+                    time[inside], at.rows[inside], at.means[row], at.seen[row],
+                    exact=not item.scatter.size))
             except (ArithmeticError, ValueError) as error:
                 chains.end_contacts()
                 block.valid[row] = at.full[row] = False
@@ -618,18 +620,17 @@ class OfflineObserver:
             return item
         item.motion, item.distal = at.motion(row), at.distal[row]
         item.held, item.needed = at.held[row], at.torque[row]
-        item.missing = at.lost.get(row)
+        item.missing, item.scatter = at.lost.get(row), at.scatter(row)
         return item
 
     def _judge_validity(self, block: Block, at: _Instants) -> None:
         """Set which sub-chains are valid, and why others and their sensors are not."""
-        full, missing, new, first = at.full, at.missing, at.windows.new, at.windows.first
+        full, missing, new = at.full, at.missing, at.windows.new
         block.valid[:] = full[:, None]
         if not missing.any() and full.all():
             return
         count = len(self._sensors)
-        missed = np.cumsum(missing, axis=0)
-        lacking = missed[new] - missed[first] + missing[first] > 0
+        lacking = at.windows.hold(missing)
         last = np.maximum.accumulate(
             np.where(missing, np.arange(len(missing))[:, None], -1), axis=0)
         filling = f'{FILLING} of {self._chains.samples.window.length / SECOND:g} s.'
@@ -719,6 +720,11 @@ class _Windows:
             weights[:2, uneven, -count:] = found.both.transpose(1, 0, 2)
             self.intervals[uneven, -count:] = found.intervals
             self.delay[uneven] = found.delay
+
+    def hold(self, flags: Flags) -> Flags:
+        """Return whether a flag of the rows is set within each window, shape (m, ...)."""
+        counts = np.cumsum(flags, axis=0)
+        return np.asarray(counts[self.new] - counts[self.first] + flags[self.first] > 0)
 
     def sums(self, weights: Array, rows: Array) -> Array:
         """Return weighted sums over the windows, shape (m, columns).

@@ -131,6 +131,24 @@ def test_equal_where_samples_are_lost_refused_stuck_or_without_effort(
     assert_equal(blocks, found, contacts=True)
 
 
+def test_stamps_that_jitter_and_gaps_between_positions_are_no_contacts() -> None:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(rate=500.0, frequency=0.4), seed=3)
+    joints, sensors = arm.samples(1.5)
+    late = np.abs(np.random.default_rng(0).normal(0.0, 4e5, len(joints.stamps))).astype(np.int64)
+    late[500:] = 0
+    kept = np.delete(np.arange(len(late)), np.ravel(np.arange(520, 720, 40)[:, None] + range(8)))
+    stamps = np.maximum.accumulate(joints.stamps + late) + np.arange(len(late))
+    made = observer(use_velocity=False, window=0.04)
+    _, blocks = in_blocks(made, Stream(stamps[kept], joints.values[kept]), sensors)
+    valid = np.concatenate([block.valid for block in blocks])
+    force = np.where(valid, np.concatenate([block.force for block in blocks]), 0.0)
+    assert valid.mean() > 0.9
+    assert not any(block.contacts for block in blocks)
+    # What jitters is in the covariances; what a gap leaves of a motion is exact.
+    assert force[:490].max() > 5.0
+    assert force[500:].max() < 3.0
+
+
 def test_the_tool_wrench_and_covariances_are_equal() -> None:
     arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(), seed=13, laws=LAWS)
     # On the tool, with some saturated readings, then on a tube too.

@@ -21,6 +21,8 @@ from robocal_ros.wrench.alignment import (
     even_weights,
     leaps,
     matched_weights,
+    parabola_weights,
+    scatter_of_accelerations,
     slopes_without,
 )
 from robocal_ros.wrench.parameters import WrenchParameters
@@ -356,3 +358,21 @@ def test_a_leap_is_seen_and_taken_out_wherever_it_is(place: int) -> None:
     assert leaps(stamps, position, velocity).tolist() == [True, False]
     slopes = slopes_without(stamps, velocity, np.array([True, False]))
     np.testing.assert_allclose(slopes, [2.0, -1.0], atol=0.25)
+
+
+@pytest.mark.parametrize('count', [5, 20])
+def test_scatter_about_a_parabola_tells_the_error_of_its_acceleration(count: int) -> None:
+    draw = np.random.default_rng(count)
+    size, miss = [], []
+    for _ in range(400):
+        time = np.sort(draw.uniform(-0.02, 0.02, count))
+        shapes = np.column_stack((np.ones(count), time, 0.5 * time**2))
+        true = draw.normal(size=(3, 2)) * [[1.0], [1.0], [5.0]]
+        np.testing.assert_allclose(parabola_weights(time) @ shapes @ true, true, atol=1e-6)
+        # Stamps that jitter err all joints in proportion to their speeds.
+        position = shapes @ true + 1e-4 * draw.normal(size=(count, 1)) * true[1]
+        size.append(np.linalg.norm(scatter_of_accelerations(time, position), axis=1))
+        miss.append((parabola_weights(time) @ position - true)[2])
+    z = np.abs(miss) / size
+    assert np.mean(z > 3.29) <= 0.005
+    assert np.median(z) > {5: 0.02, 20: 0.3}[count]

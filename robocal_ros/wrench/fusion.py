@@ -357,8 +357,9 @@ class Fusion:
         # Identified friction has the same gains.
         driven = observation.needed - observation.external
         friction = torques.friction.variance(motion[1], driven)
+        late = self._values.delay_std * observation.torque_rate
         return np.asarray(np.diag(self._torque_std**2 + friction)
-                          + self._observer.zero_covariance
+                          + self._observer.zero_covariance + np.outer(late, late)
                           + self._observer.gain_covariance * np.outer(driven, driven))
 
     def link_covariance(self, observation: Observation, index: int) -> Array:

@@ -93,7 +93,7 @@ IMPLAUSIBLE = ('Velocities or accelerations are beyond those of any arm. Check t
                'velocities of joint_states.')
 """Sentence on an instant with such a wrench or torque."""
 
-_EMPTY = frozen(())
+_EMPTY, _CONSTANT = frozen(()), frozen((0.0,))
 # Deviations of a load that is known exactly.
 _EXACT = frozen(np.zeros((10, 0)))
 # Largest change of a joint angle [rad] or of an IMU's specific force [m/s²] in which model errors
@@ -132,6 +132,7 @@ class Observation:
         needed: Joint torques that the rigid arm takes; empty without joint states, (n,) [N·m].
         scatter: Errors of the accelerations by independent unknowns of unit variance, where they
             are those of positions, shape (n, m) [rad/s²].
+        torque_rate: Slope of the drive torques, shape (n,), or one zero if unknown [N·m/s].
         instants: Number of instants since the last observation, skipped ones and its own.
         problem: Why nothing is known about the instant; empty if something is.
         failed: Whether that is because its computation failed.
@@ -152,6 +153,7 @@ class Observation:
     missing: list[str] | None = None
     needed: Array = field(default_factory=lambda: _EMPTY)
     scatter: Array = field(default_factory=lambda: _EXACT)
+    torque_rate: Array = field(default_factory=lambda: _CONSTANT)
     instants: int = 1
     problem: str = ''
     failed: bool = False
@@ -747,7 +749,8 @@ class JointChains(_Chains):
         missing = samples.missing(oldest)
         observation = Observation(
             stamp, delay, self.links, arm.between(distal), [''] * count, {}, None, None,
-            motion, distal, held, missing, needed, scatter, instants)
+            motion, distal, held, missing, needed, scatter,
+            rate * found[1, 2 * n:3 * n], instants)
         if missing is None:
             self._latest = means, a, raw
         else:

@@ -387,6 +387,13 @@ class _Instants:
         """Return the motion at an instant."""
         return self.q[row], self.v[row], self.a[row]
 
+    def torque_rate(self, row: int) -> Array:
+        """Return the slope of the drive torques at an instant, shape (n,) [N·m/s]."""
+        windows = self.windows
+        inside = slice(windows.first[row], windows.new[row] + 1)
+        return np.asarray(windows.rate[row] * windows.slope[row, inside.start - inside.stop:]
+                          @ self.rows[inside, 2 * self._n:3 * self._n])
+
     def scatter(self, row: int) -> Array:
         """Return the errors of accelerations as for ``Observation.scatter``."""
         lacking, windows = self.lacking[row], self.windows
@@ -621,6 +628,7 @@ class OfflineObserver:
         item.motion, item.distal = at.motion(row), at.distal[row]
         item.held, item.needed = at.held[row], at.torque[row]
         item.missing, item.scatter = at.lost.get(row), at.scatter(row)
+        item.torque_rate = at.torque_rate(row)
         return item
 
     def _judge_validity(self, block: Block, at: _Instants) -> None:

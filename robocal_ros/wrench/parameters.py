@@ -117,6 +117,8 @@ class WrenchParameters(RobotParameters):
             ~/zero find larger ones. One per joint or one for all.
         tilt_std: Prior standard deviation of the tilt of the base against gravity about each
             horizontal axis, which ~/zero estimates together with the zeros.
+        delay_std: Prior standard deviation of the delay of joint torques against positions,
+            filters of the driver included; a larger one gives torques that change less weight.
         gain_std: Standard deviation of drive gains that are not calibrated, as a share; a smaller
             one, as for joint torque sensors, gives joint torques more weight.
         arm_model_std: Prior standard deviation of the link masses in the URDF, as a share of them,
@@ -184,6 +186,7 @@ class WrenchParameters(RobotParameters):
     torque_std: list[float] = parameter([1.0], unit='N·m', minimum=1e-4, maximum=1e3)
     torque_zero_std: list[float] = parameter([0.5], unit='N·m', minimum=0.0, maximum=1e3)
     tilt_std: float = parameter(0.005, unit='rad', minimum=0.0, maximum=0.2)
+    delay_std: float = parameter(5e-3, unit='s', minimum=0.0, maximum=0.1)
     gain_std: float = parameter(0.1, minimum=0.0, maximum=10.0)
     arm_model_std: float = parameter(0.05, minimum=0.0, maximum=1.0)
     min_singular_value: float = parameter(0.05, unit='m', minimum=1e-4, maximum=1.0)

@@ -149,6 +149,22 @@ def test_stamps_that_jitter_and_gaps_between_positions_are_no_contacts() -> None
     assert force[500:].max() < 3.0
 
 
+@pytest.mark.parametrize('late', [0, 8])
+def test_the_covariance_of_joint_torques_contains_their_delay(late: int) -> None:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(frequency=0.8), seed=4, laws=LAWS)
+    joints, sensors = arm.samples(0.3)
+    joints.values[late:, 14:] = joints.values[:300 - late, 14:].copy()
+    made = observer(arm_model_std=0.0, gain_std=0.0, torque_zero_std=[0.0], torque_std=[0.3],
+                    unidentified_friction=[0.0])
+    _, blocks = in_blocks(made, joints, sensors, fusion=Fusion(made))
+    external, covariance = (np.concatenate(rows)[60:] for rows in zip(*(
+        (block.external, block.fused.torque) for block in blocks), strict=True))
+    std = np.sqrt(covariance.reshape(-1, 7, 7)[:, range(7), range(7)])
+    assert np.abs(external / std).max() < 3.3
+    # Where torques hardly change, they count as before.
+    assert std.min() < 0.31
+
+
 def test_the_tool_wrench_and_covariances_are_equal() -> None:
     arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(), seed=13, laws=LAWS)
     # On the tool, with some saturated readings, then on a tube too.

@@ -372,8 +372,8 @@ class WrenchFollowing:
     def _use_record(self, record: TareRecord, *, remark: bool = False) -> CalibrationResult:
         """Compensate the biases of a record from now on."""
         result, remarks = Taring(self._observer.arm).find(record, self._values, self._bag.name)
+        self._remarks += (remarks if remark else ()) + tare.contradictions(self._observer, result)
         self._observer.use_tare(result)
-        self._remarks += remarks if remark else ()
         return with_inputs(result, tare.inputs_of(self._values, self._store.load))
 
     def tare(self) -> CalibrationResult | None:

@@ -41,9 +41,16 @@ from robocal_ros.robot import (
     zero_names,
 )
 from robocal_ros.wrench.contact import RISK
-from robocal_ros.wrench.model import Instant, LinkInstant, SensedArm, TareRecord, bias_names
+from robocal_ros.wrench.model import (
+    Instant,
+    LinkInstant,
+    SensedArm,
+    TareRecord,
+    bias_names,
+    tare_of,
+)
 from robocal_ros.wrench.observer import NO_EFFORT, WrenchObserver
-from robocal_ros.wrench.parameters import CHANNELS, TARE, WrenchParameters
+from robocal_ros.wrench.parameters import CHANNELS, TARE, WrenchParameters, sensor_std
 
 _UNITS = ('N', 'N', 'N', 'N·m', 'N·m', 'N·m')
 _FEWEST = 20
@@ -308,6 +315,36 @@ def _check_scatter(scatter: Array, values: WrenchParameters, who: str) -> None:
             f'{who} scatters by {scatter[worst]:.3g} {_UNITS[worst]} ({CHANNELS[worst]}) during '
             f'the tare; expected at most {limits[worst]:g} {_UNITS[worst]}. Let nothing touch '
             'or shake the arm and call again.')
+
+
+def contradictions(observer: WrenchObserver, result: CalibrationResult) -> tuple[str, ...]:
+    """Return sentences on sensors that a tare before contradicts by more than is stated.
+
+    The bias of before, with what links and load may be off by between the two postures, predicts
+    the readings (χ² test of all components).
+
+    Args:
+        observer: The observer with the tare of before.
+        result: The new tare.
+
+    """
+    bias, reference = tare_of(result, [sensor.frame for sensor in observer.sensors])
+    if observer.reference is None or reference is None:
+        return ()
+    still, arm, change = np.zeros_like(reference.posture), observer.arm, bias - observer.bias
+    errors, _ = observer.errors.outputs((reference.posture, still, still))
+    noise = arm.turned(np.array([
+        np.diag(std**2) for std in sensor_std(observer.values, len(bias))]))
+    return tuple(
+        f"The bias of '{mount.frame}' has changed by {np.linalg.norm(own[:3]):.1f} N and "
+        f'{np.linalg.norm(own[3:]):.2f} N·m since the last tare, by more than sensor_force_std, '
+        'sensor_torque_std, and the deviations of links and load explain: the sensor drifts, or '
+        'its load is not the identified one (moved, exchanged, a cable). Tare again where it was '
+        'tared before: if the bias returns, identify the payload again.'
+        for mount, own, left, error, square in zip(
+            arm.mounts, change, arm.in_links(change), errors, noise, strict=True)
+        if left @ np.linalg.solve(square + error @ error.T, left)
+        > scipy.special.chdtri(len(left), RISK))
 
 
 def inputs_of(values: WrenchParameters, load: Load, *, torques: bool = False) -> Inputs:
@@ -716,6 +753,7 @@ class TareProcedure:
         record, observer = self._record, self._observer
         if record.rows:
             result, remarks = self.taring.find(record, values)
+            remarks += contradictions(observer, result)
             observer.use_tare(result)
             size = abs(observer.bias)
             message = ' '.join((

@@ -25,8 +25,9 @@ from robocal_ros.wrench.model import (
     bias_names,
     tare_of,
 )
+from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.tare import TareOutcome, TareProcedure, Taring
+from robocal_ros.wrench.tare import TareOutcome, TareProcedure, Taring, contradictions
 
 LOAD = RigidBodyInertia(2.0, np.array([0.018, -0.011, 0.102]), np.zeros((3, 3)))
 HOME = np.array([0.1, 0.3, 0.4, 0.0, 0.6, 0.2])
@@ -171,6 +172,31 @@ def test_a_load_that_the_model_lacks_is_recognised() -> None:
         bench.find(bench.record(carried=LOAD))
     bench.arm.carry(LOAD, 'flange')
     assert np.abs(bench.off(bench.find(bench.record(carried=LOAD)))).max() < 0.1
+
+
+def test_a_second_tare_shows_a_load_that_has_moved_and_a_drift() -> None:
+    bench = Bench('ft_wrist')
+    moved = RigidBodyInertia(LOAD.mass, LOAD.com + [0.0, 0.02, 0.0], LOAD.inertia)
+
+    def told(load: RigidBodyInertia, *postures: np.ndarray, drift: float = 0.0) -> list[str]:
+        drifting = np.repeat([drift, 0.0], 3)
+        observer = WrenchObserver(bench.arm.robot, WrenchParameters(
+            sensor_frames=['ft_wrist'], arm_model_std=0.01))
+        # Identified to 1 mm.
+        observer.carry(LOAD, 'flange', np.vstack((
+            np.zeros((1, 3)), 1e-3 * LOAD.mass * np.eye(3), np.zeros((6, 3)))))
+        bench.arm.carry(LOAD, 'flange')
+        for number, posture in enumerate(postures):
+            result = bench.find(bench.record(
+                posture, carried=load, change=lambda it, by=number * drifting: it + by))
+            said = contradictions(observer, result)
+            observer.use_tare(result)
+        return list(said)
+
+    assert told(LOAD, HOME, AWAY) == told(moved, HOME, HOME) == []
+    for said in (told(moved, HOME, AWAY), told(LOAD, HOME, HOME, drift=2.0)):
+        assert len(said) == 1
+        assert "'ft_wrist' has changed by" in said[0]
 
 
 def test_what_nothing_explains_gives_numbers() -> None:

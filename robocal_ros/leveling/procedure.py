@@ -189,14 +189,16 @@ class LevelingProcedure:
         await self._await_readings()
         plan = await self._plan()
         if plan.trajectory is None or plan.task is None:
-            return True, f'{self._level_already(plan)}{self._vertical()} Nothing was moved.'
+            if self.imu is not None:
+                await self._dwell()
+            rotation = self._tool().pose(self._links(arm.posture()[None])[0])[0]
+            message = f'{self._level_already(plan)}{self._vertical()}'
+            return self._judged(f'{message} Nothing was moved.', rotation, [])
         with _recorded(self.joints):
             await arm.move(plan.trajectory, phase='moving', share=(5.0, 90.0), message=(
                 f'Turning the tool by {_degrees(plan.task.target.angle)} about its tool point.'))
             moved = self.joints.newest
-            with _recorded(None if self.imu is None else self.imu.stream):
-                self.report.update('verifying', 'Verifying the result at rest.', progress=92.0)
-                await arm.dwell(values.verify_time)
+            await self._dwell()
             samples = self.joints.samples()
         motion, rest = (self._links(samples.position[rows])
                         for rows in (samples.time <= moved, samples.time > moved))
@@ -210,15 +212,24 @@ class LevelingProcedure:
             f'The tool was turned by {_degrees(plan.task.target.angle)}; residual tilt '
             f'{_degrees(check.tilt)}, drift of the tool point {1e3 * check.drift:.2f} mm, '
             f'at most {1e3 * check.drift_in_motion:.2f} mm during the motion.{self._vertical()}')
-        seen, words = self._by_imu(self._tool().pose(rest.mean(axis=0))[0], up=plan.task.target.up)
-        message += words
-        if seen > values.imu_tolerance:
-            bad.append(f'the IMU measures more than {_degrees(values.imu_tolerance)}: check the '
-                       'mounting of base and IMU, and the parameters gravity and reference')
         self.report.note(tilt=f'{check.tilt:.6g}', drift=f'{check.drift:.6g}')
-        if bad:
-            return False, f'{message} Not verified: {"; ".join(bad)}.'
-        return True, f'{message} {plan.note}'.rstrip()
+        done, message = self._judged(message, self._tool().pose(rest.mean(axis=0))[0], bad)
+        return done, f'{message} {plan.note if done else ""}'.rstrip()
+
+    async def _dwell(self) -> None:
+        """Record the IMU, if there is one, for the time of the verification."""
+        with _recorded(None if self.imu is None else self.imu.stream):
+            self.report.update('verifying', 'Verifying the result at rest.', progress=92.0)
+            await self.arm.dwell(self.values.verify_time)
+
+    def _judged(self, message: str, rotation: Array, bad: list[str]) -> tuple[bool, str]:
+        """Return whether nothing is bad, also by the IMU, and the message with it."""
+        seen, words = self._by_imu(rotation)
+        if seen > self.values.imu_tolerance:
+            bad.append(
+                f'the IMU measures more than {_degrees(self.values.imu_tolerance)}: check the '
+                'mounting of base and IMU, and the parameters gravity and reference')
+        return not bad, f'{message}{words}' + (f' Not verified: {"; ".join(bad)}.' if bad else '')
 
     async def measure(self) -> str:
         """Measure the tilt without moving; return the answer."""
@@ -230,12 +241,10 @@ class LevelingProcedure:
             posture = self._links(self.joints.samples().position).mean(axis=0)
         rotation = self._tool().pose(posture)[0]
         found = tilt(rotation, self.axis, values.direction)
-        up = values.direction == 'up' or (
-            values.direction == 'nearest' and bool(rotation[:, 2] @ self.axis > 0.0))
         self.report.note(tilt=f'{found:.6g}')
         message = (f'The tool is tilted by {_degrees(found)} (tolerance '
                    f'{_degrees(values.tolerance)}).{self._vertical()}')
-        return f'{message}{self._by_imu(rotation, up=up)[1]} Nothing was moved.'
+        return f'{message}{self._by_imu(rotation)[1]} Nothing was moved.'
 
     async def _await_readings(self) -> None:
         """Wait for readings of the IMU, if there is one, and for the arm to rest."""
@@ -282,10 +291,12 @@ class LevelingProcedure:
             f' The vertical is that of the identified arm, whose base leans by {_degrees(lean)} '
             f'against the parameter gravity; it is known to ±{_degrees(self.vertical_std)} (1 σ).')
 
-    def _by_imu(self, rotation: Array, *, up: bool) -> tuple[float, str]:
+    def _by_imu(self, rotation: Array) -> tuple[float, str]:
         """Return the tilt by the IMU, and a sentence after a space; nothing without an IMU."""
         if self.imu is None:
             return 0.0, ''
+        up = {'up': True, 'down': False}.get(
+            self.values.direction, bool(rotation[:, 2] @ self.axis > 0.0))
         seen = tilt_by_imu(
             self.imu.mean(), self.imu.rotation, rotation, self.gravity,
             self.axis if up else -self.axis)

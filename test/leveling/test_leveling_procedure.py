@@ -140,6 +140,18 @@ def test_a_level_tool_is_left_alone() -> None:
     assert rig.arm.log == []
 
 
+@pytest.mark.parametrize(('askew', 'verified'), [(0.002, True), (0.02, False)])
+def test_an_imu_also_judges_a_tool_that_is_level_already(askew: float, verified: bool) -> None:
+    rig = Rig(imu={'askew': askew})
+    asyncio.run(rig.procedure.level())
+    done, message = asyncio.run(rig.procedure.level())
+    assert done == verified, message
+    assert message.startswith('The tool is level already: tilt 0.000°')
+    assert 'Nothing was moved. The IMU measures a tilt of ' in message
+    assert ('Not verified: the IMU measures more than 0.498°' in message) != verified
+    assert [phase for phase, _ in rig.arm.log] == ['moving', 'dwell', 'dwell']
+
+
 @pytest.mark.parametrize(('given', 'words'), [
     ({'bent': 0.01}, 'Not verified: the residual tilt is above the tolerance of 0.050°'),
     ({'imu': {'askew': 0.02}},

@@ -731,6 +731,8 @@ class _Windows:
 
     def hold(self, flags: Flags) -> Flags:
         """Return whether a flag of the rows is set within each window, shape (m, ...)."""
+        if not flags.any():
+            return np.zeros((len(self.new), *flags.shape[1:]), bool)
         counts = np.cumsum(flags, axis=0)
         return np.asarray(counts[self.new] - counts[self.first] + flags[self.first] > 0)
 

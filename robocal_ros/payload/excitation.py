@@ -475,7 +475,7 @@ def _result(
             'max_inertia_std': MAX_INERTIA_STD,
             **values.settings(
                 'tool', 'arm_model_std', 'posture_std', 'sag_std', 'delay_std',
-                'max_held_out_ratio', 'load_friction_std', 'friction_change_std',
+                'max_held_out_ratio', 'load_friction_std', 'friction_change_std', 'saturation_std',
                 'max_unexplained_torque', 'sensor_gain_std', 'cable_stiffness_std',
                 'max_force_residual', 'max_torque_residual', 'max_residual_share',
                 *ACCURACY_SETTINGS),
@@ -587,8 +587,7 @@ def estimate_gains(
     known = arm or urdf_model(robot, values.arm_model_std, np.zeros((n, n)))
 
     fit = _on_its_base(known.robot, values, lambda robot, values: _fit_gains(
-        torque_rows(robot, scaled, values, arm=replace(known, robot=robot),
-                    saturation=values.saturation_std), mass))
+        torque_rows(robot, scaled, values, arm=replace(known, robot=robot)), mass))
     validation = validated(
         fit, lambda part: _settled(part, np.array([mass])), _about,
         fit.rows.measured + fit.rows.known, values.max_held_out_ratio)

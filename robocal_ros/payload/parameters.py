@@ -106,9 +106,10 @@ class PayloadParameters(ResumableParameters):
             URDF less.
         gain_std: Standard deviation of drive gains that are not calibrated, as a share; smaller
             for joint torque sensors.
-        saturation_std: Drive gains, and identification of the arm: standard deviation of the share
-            by which a drive at its effort limit reports more torque than in proportion, because
-            motors saturate; it is estimated with the gains, and adds to the intervals of the arm.
+        saturation_std: Method excitation, drive gains, and identification of the arm: standard
+            deviation of the share by which a drive at its effort limit reports more torque than in
+            proportion, because motors saturate; it is estimated with payload or gains, and adds to
+            the intervals of the arm.
         max_unexplained_torque: Largest RMS torque that the model may leave unexplained, one for
             each joint or one for all; 0 for 3 % of the effort limit in the URDF.
         max_com_distance: Largest plausible distance of the centre of mass from tool_frame.

@@ -882,7 +882,6 @@ def torque_rows(
     friction: Mapping[str, SteadyFriction] | None = None,
     arm: ArmModel | None = None,
     reference: Array | None = None,
-    saturation: float = 0.0,
 ) -> Rows:
     """Build the regression of joint torques; friction columns are each joint's own.
 
@@ -894,8 +893,6 @@ def torque_rows(
         arm: Uncertainty of the arm's own dynamics, estimated jointly; None for an exact model.
         reference: Parameters of a reference run, shape (10,), whose torques contain the same
             errors of the gains; None without.
-        saturation: Prior standard deviation of the share by which drives report more torque at
-            their rated effort than in proportion, all of them alike; 0 for none.
 
     Raises:
         DataError: If the motion is not exciting, or efforts are missing or constant.
@@ -931,9 +928,9 @@ def torque_rows(
         yield from tilt_terms(blocks, [partial(tilted.torque, parameters=body)
                                        for tilted in dynamics.tilts()], values.tilt_std)
         yield from friction_terms(robot.joint_names, blocks, size, values, transmitted)
-        if saturation > 0.0:
+        if values.saturation_std > 0.0:
             usual = smooth(blocks.centre.values_of(effort_of))
-            yield 'saturation', saturation, usual**3 / rated_efforts(robot, usual)**2
+            yield 'saturation', values.saturation_std, usual**3 / rated_efforts(robot, usual)**2
         if arm is not None:
             unknown = blocks.means(lambda q, v, a: arm.uncertain_torques(
                 q, v, a, carried(q, v, a) - (

@@ -56,7 +56,8 @@ from robocal_ros.robot.model import Robot
 SOURCES = ('wrench', 'torque')
 WITHOUT_PRIORS = PayloadParameters(
     method='excitation', posture_std=0.0, sag_std=0.0, delay_std=0.0, sensor_gain_std=0.0,
-    load_friction_std=0.0, friction_change_std=0.0, cable_stiffness_std=0.0, arm_model_std=0.001)
+    load_friction_std=0.0, friction_change_std=0.0, saturation_std=0.0, cable_stiffness_std=0.0,
+    arm_model_std=0.001)
 # Sensors are calibrated in these records.
 WITH_PRIORS = PayloadParameters(method='excitation', sensor_gain_std=0.0)
 MOMENTS = ('inertia_xx', 'inertia_yy', 'inertia_zz')

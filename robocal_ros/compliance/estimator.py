@@ -167,7 +167,7 @@ def estimate_sets(
             'tracker_rotation': registration.rotation.ravel().tolist(),
             'tracker_translation': registration.translation.tolist(),
             'largest_encoder_difference': float(np.abs(data.loaded - data.unloaded).max()),
-            'offset_between_sets': [] if fit.offset is None else fit.offset.tolist(),
+            'offset_between_sets': (data.drift @ fit.drift)[:, :3].mean(axis=0).tolist(),
             'sizes': {name: float(value) for name, value in fit.size.items()},
             'encoder_share': fit.encoder_share, 'reduced_chi_square': fit.chi_square,
             'condition': fit.condition,
@@ -198,9 +198,9 @@ class Sag:
 
 
 def _sag(robot: Robot, arm: Robot, target: Target, data: Displacements, fit: ComplianceFit) -> Sag:
-    """Return displacements without encoder motion and tracker offset, and the model residuals."""
+    """Return displacements without encoder motion and tracker drift, and the model residuals."""
     angles = shrunk_angles(data, fit.encoder_share)
-    sag = data.value[:, :3] - (np.zeros(3) if fit.offset is None else fit.offset)
+    sag = (data.value - data.drift @ fit.drift)[:, :3]
     return Sag(*(np.array([
         np.linalg.norm(change - predicted(robot, arm, target, without, loaded, compliance)[0])
         for change, without, loaded in zip(sag, data.unloaded, angles, strict=True)])

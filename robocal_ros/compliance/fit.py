@@ -34,7 +34,6 @@ _PASSES = 2
 # Stiffer than any joint [rad/(N·m)].
 _LEAST = 1e-9
 _UPPER = 0.975
-_OFFSET_SIGNIFICANT = 1e-5
 
 
 def shrunk_angles(data: Displacements, share: float) -> Array:
@@ -52,10 +51,8 @@ class _Problem:
     """Displacements with their predictions and weights.
 
     Attributes:
-        shift: Displacements by a shift of the tracker, shape (k, d, 3).
         kept: Displacements used in the fit, shape (k,).
         unobservable: Reason why a joint's compliance is not observable, by its column.
-        offset: Whether a common displacement of the tracker is estimated jointly.
         covariance: Covariance of the displacements by the tracker's scatter, and by the
             compensation of different joint angles, shape (k, d, d).
         white: Whitening matrix of each displacement, shape (k, d, d).
@@ -70,9 +67,7 @@ class _Problem:
     def __init__(self, robot: Robot, loaded: Robot, target: Target, data: Displacements) -> None:
         self.robot, self.loaded, self.target, self.data = robot, loaded, target, data
         self.count, self.rows = data.value.shape
-        self.shift = np.tile(np.eye(self.rows, 3), (self.count, 1, 1))
         self.kept = np.ones(self.count, dtype=bool)
-        self.offset = False
         self.unobservable: dict[int, str] = {}
         self.jacobians = np.array([
             robot.pose_and_jacobian(q, target.frame, target.xyz)[2][:self.rows]
@@ -110,7 +105,7 @@ class _Problem:
             deflected(self.robot.gravity_torque, q, compliance)[0], self.target.frame,
             self.target.xyz)[:2] for q in self.data.unloaded]
         points = np.array([point for _, point in poses])
-        rigid = np.concatenate((self.shift[:, :3], np.cross(
+        rigid = np.concatenate((np.tile(np.eye(3), (self.count, 1, 1)), np.cross(
             np.eye(3), points[:, None])), axis=2).reshape(-1, 6)
         rows = np.column_stack((np.concatenate([turn for turn, _ in poses]),
                                 (self.data.place - points).ravel()))
@@ -123,10 +118,8 @@ class _Problem:
         return np.einsum('kij,kj->ki', self.white, rows)
 
     def regressor(self, slope: Array) -> Array:
-        """Return the whitened regressor of observable joints and offset, shape (k, d, p)."""
-        columns = slope[:, :, self.seen]
-        return self.white @ (
-            np.concatenate((columns, self.shift), axis=2) if self.offset else columns)
+        """Return the whitened regressor of observable joints, shape (k, d, p)."""
+        return np.asarray(self.white @ slope[:, :, self.seen])
 
     @property
     def seen(self) -> list[int]:
@@ -139,13 +132,13 @@ class _Problem:
         return np.eye(self.robot.n)[:, self.seen]
 
     def freedom(self) -> int:
-        """Return the degrees of freedom beyond observable joints and offset.
+        """Return the degrees of freedom beyond observable joints.
 
         Raises:
             DataError: If there are none.
 
         """
-        kept, unknowns = int(self.kept.sum()), len(self.seen) + 3 * self.offset
+        kept, unknowns = int(self.kept.sum()), len(self.seen)
         if kept * self.rows <= unknowns:
             raise DataError(
                 f'{kept} postures give {kept * self.rows} measurements for {unknowns} unknowns, '
@@ -195,13 +188,12 @@ def _drop_inseparable(problem: _Problem) -> float:
         needed=problem.robot.n, unobservable=tuple(names[i] for i in problem.unobservable))
 
 
-def _solve_bounded(columns: Array, measured: Array, count: int) -> Array:
-    """Return the least-squares solution of whitened rows, of which the first are not negative."""
+def _solve_bounded(columns: Array, measured: Array) -> Array:
+    """Return the least-squares solution of whitened rows that is not negative."""
     scale = np.linalg.norm(columns, axis=0)
     scale = np.where(scale > 0.0, scale, 1.0)
-    lower = np.where(np.arange(len(scale)) < count, 0.0, -np.inf)
     solution = scipy.optimize.lsq_linear(
-        columns / scale, measured, bounds=(lower, np.inf), method='bvls', tol=1e-12)
+        columns / scale, measured, bounds=(0.0, np.inf), method='bvls', tol=1e-12)
     return np.asarray(solution.x / scale)
 
 
@@ -219,7 +211,7 @@ def _robust_solution(problem: _Problem, slope: Array, measured: Array) -> tuple[
     for _ in range(_REWEIGHTINGS):
         root = np.sqrt(weight)
         solution = _solve_bounded((rows * root[:, None, None]).reshape(-1, size),
-                                  (aims * root[:, None]).ravel(), len(problem.seen))
+                                  (aims * root[:, None]).ravel())
         distance = np.linalg.norm(aims - rows @ solution, axis=1)
         limit = bend * _robust_scale(distance, problem.rows)
         fresh = np.minimum(1.0, limit / np.maximum(distance, 1e-300))
@@ -244,8 +236,7 @@ class ComplianceFit:
             of the tracker's within a dwell, relative to it; scatter of the joint ``angles``
             [rad]; ``backlash`` of the gears [rad]; ``bending`` of bearings and links, relative to
             the joints' compliance; ``drift`` of the tracker within and between the sets [m].
-        offset: Common displacement of the tracker between the sets in root axes, shape (3,)
-            [m]; None where it was not estimated.
+        drift: Coefficients of ``Displacements.drift``, shape (12,) [m].
         chi_square: Weighted squared residual per degree of freedom, with the tracker's scatter
             alone.
         condition: Condition number of the weighted regressor, columns scaled.
@@ -270,7 +261,7 @@ class ComplianceFit:
     clipped: dict[int, float]
     kept: np.ndarray
     size: dict[str, float]
-    offset: Array | None
+    drift: Array
     chi_square: float
     condition: float
     correction: Array
@@ -285,26 +276,6 @@ class ComplianceFit:
     def std(self) -> Array:
         """Return the standard deviations, 0 where unobservable, shape (n,)."""
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
-
-
-def _offset_needed(problem: _Problem, residual: Array, slope: Array) -> bool:
-    """Return whether a common displacement of the tracker explains the residuals significantly."""
-    kept = problem.kept
-    aims = problem.whitened(residual)[kept].ravel()
-    squares = []
-    for offset in (False, True):
-        problem.offset = offset
-        columns = problem.regressor(slope)[kept]
-        columns = columns.reshape(-1, columns.shape[2])
-        left = aims - columns @ np.linalg.lstsq(columns, aims, rcond=None)[0]
-        squares.append(float(left @ left))
-    problem.offset = False
-    freedom = len(aims) - len(problem.seen) - 3
-    if freedom < 3:
-        return False
-    # F test: with few postures, chance alone explains much of large residuals.
-    ratio = (squares[0] - squares[1]) / 3.0 / max(1.0, squares[1] / freedom)
-    return ratio > float(scipy.stats.f.isf(_OFFSET_SIGNIFICANT, 3, freedom))
 
 
 def fit_compliance(
@@ -332,17 +303,10 @@ def fit_compliance(
     problem.freedom()
     condition = _drop_inseparable(problem)
     compliance = np.zeros(robot.n)
-    for step in range(_LINEARISATIONS):
+    for _ in range(_LINEARISATIONS):
         prediction, slope = problem.linearised(compliance)
         aims = data.value - prediction + slope @ compliance
-        solution, fits = _robust_solution(problem, slope, aims)
-        if step:
-            problem.kept = fits
-            left = aims - slope[:, :, problem.seen] @ solution[:len(problem.seen)]
-            if not problem.offset and _offset_needed(problem, left, slope):
-                problem.offset = True
-                continue
-        compliance = problem.placed @ solution[:len(problem.seen)]
+        compliance = problem.placed @ _robust_solution(problem, slope, aims)[0]
     return _finished(problem, compliance, condition, encoder_std, others)
 
 
@@ -351,14 +315,15 @@ def _finished(
     others: Sequence[Robot],
 ) -> ComplianceFit:
     """Return the fit with all that the model of the robust fit leaves out."""
-    data, kept, seen, size = problem.data, problem.kept, problem.seen, len(problem.seen)
-    placed, correction = problem.placed, compliance
+    data, seen, size, placed = problem.data, problem.seen, len(problem.seen), problem.placed
     scale = placed @ np.maximum(compliance[seen], _LEAST)
     angles = problem.jacobians @ problem.jacobians.transpose(0, 2, 1)
+    drift = np.zeros(data.drift.shape[2])
 
     for _ in range(_PASSES):
         prediction, slope = problem.linearised(compliance)
         aims = data.value - prediction + slope @ compliance
+        problem.kept = kept = _robust_solution(problem, slope, aims - data.drift @ drift)[1]
         # What one standard deviation of load and target displaces, shape (k, d, r) [m].
         doubts = np.stack([
             *(problem.linearised(compliance, other)[0] - prediction for other in others),
@@ -371,14 +336,17 @@ def _finished(
             {name: columns[kept] for name, columns in effects.items()},
             {'give': np.sqrt(2.0) * encoder_std}, doubts[kept])
         free, variance = fit.mean[:size], np.diag(fit.covariance)[:size]
+        drift = fit.mean[size:size + len(drift)]
         root = np.linalg.cholesky(np.linalg.inv(fit.covariance[:size, :size])).T
         compliance = placed @ (free if (free >= 0.0).all()
-                               else _solve_bounded(root, root @ free, size))
+                               else _solve_bounded(root, root @ free))
         scale = placed @ np.sqrt(free**2 + variance)
         # Differences of the encoders are real motion, and encoder error as large as the scatter
         # of the angles by the residuals; the angles are shrunk to the real share.
         moved = float(np.mean(np.square(data.loaded - data.unloaded)))
         problem.encoder_share = max(0.0, 1.0 - fit.size['angles']**2 / moved) if moved else 1.0
+    # What the tracker has drifted, or was moved by, is no sag.
+    correction = placed @ _robust_solution(problem, slope, aims - data.drift @ drift)[0]
     n = problem.robot.n
     bearings = len(fit.mean) - effects['bending'].shape[2]
     links = bearings + 5 * n
@@ -397,8 +365,7 @@ def _finished(
     return ComplianceFit(
         compliance, own[:, :size] @ placed.T * np.outer(width, width), problem.unobservable,
         {joint: float(free[i]) for i, joint in enumerate(seen) if free[i] < 0.0}, kept, fit.size,
-        fit.mean[size:size + 3] if problem.offset else None,
-        float((plain**2).sum()) / problem.freedom(), condition, correction,
+        drift, float((plain**2).sum()) / problem.freedom(), condition, correction,
         both @ fit.mean[bends],
         np.sqrt(np.diag(both @ fit.covariance[np.ix_(bends, bends)] @ both.T)),
         own[:, bends] @ both.T, by_bending, freedoms, tuple(seen), problem.encoder_share)
@@ -446,9 +413,8 @@ def _effects(problem: _Problem, scale: Array, give: str) -> tuple[Array, dict[st
     # Between a bending in proportion to each joint's compliance, and one alike in all joints.
     sizes = np.sqrt(scale * np.exp(np.log(scale[known]).mean()))[nearest][:, None]
     across = sizes * np.linalg.cholesky(np.ones((robot.n, robot.n)) + np.eye(robot.n))
-    drift = [problem.shift, *(problem.shift * part[:, None, None] for part in data.time.T)]
     return across, {
-        'drift': np.concatenate(drift, axis=2),
+        'drift': data.drift,
         give: problem.jacobians * np.sign(problem.torque)[:, None],
         'backlash': problem.jacobians * problem.flank[:, None],
         'bending': np.concatenate([

@@ -403,8 +403,7 @@ class Displacements:
             [rad] if orientation is measured, shape (k, d).
         covariance: Of each displacement, shape (k, d, d).
         held_out: Mask of the postures for validation, shape (k,).
-        time: Stamps without and with the load, each from -1 to 1 over its set: regressors of the
-            drift, shape (k, 2).
+        drift: Columns of a tracker that drifts, as of ``drift_columns``, shape (k, d, 12).
         place: Target without the load as the tracker measures it, root frame, shape (k, 3) [m].
 
     """
@@ -414,7 +413,7 @@ class Displacements:
     value: Array
     covariance: Array
     held_out: np.ndarray
-    time: Array
+    drift: Array
     place: Array
 
     def __len__(self) -> int:
@@ -424,6 +423,27 @@ class Displacements:
     def rows(self, which: np.ndarray) -> Displacements:
         """Return a selection of the postures."""
         return Displacements(*(column[which] for column in vars(self).values()))
+
+
+def drift_columns(arm: Array, time: Array, rows: int = 3) -> Array:
+    """Return the displacements by a tracker that moves, per metre, shape (k, rows, 12).
+
+    Shifts between the sets, turns between them about the tracker, by what they displace (RMS), and
+    shifts by a linear drift without and with the load.
+
+    Args:
+        arm: From the tracker to the target without the load, root axes, shape (k, 3) [m].
+        time: Stamps without and with the load, shape (k, 2) [s].
+        rows: 3 for position, 6 for position and rotation vector.
+
+    """
+    middle, half = 0.5 * (time.min(axis=0) + time.max(axis=0)), 0.5 * np.ptp(time, axis=0)
+    turned = np.concatenate((np.cross(np.eye(3), arm[:, None]), np.tile(
+        np.eye(3), (len(arm), 1, 1))), axis=2) / max(np.linalg.norm(arm) / len(arm)**0.5, 1e-9)
+    return np.concatenate((
+        np.tile(np.eye(6, 3), (len(arm), 1, 1)), turned.transpose(0, 2, 1),
+        np.kron(((time - middle) / np.maximum(half, 1e-9))[:, None], np.eye(6, 3))),
+        axis=2)[:, :rows]
 
 
 def _pairs(
@@ -517,14 +537,13 @@ def displacements(
             change, scipy.spatial.transform.Rotation.from_matrix(turns).as_rotvec()))
     to_base = np.kron(np.eye(change.shape[1] // 3), registration.rotation)
     time = np.array([(a.time, b.time) for a, b in pairs])
-    middle, half = 0.5 * (time.min(axis=0) + time.max(axis=0)), 0.5 * np.ptp(time, axis=0)
+    arm = _points([a for a, _ in pairs]) @ registration.rotation.T
     return Displacements(
         np.array([a.posture for a, _ in pairs]), np.array([b.posture for _, b in pairs]),
         change @ to_base.T,
         to_base @ np.array([covariance[a] + covariance[b] for a, b in pairs]) @ to_base.T,
         np.arange(1, len(pairs) + 1) % HELD_OUT_EVERY == 0,
-        (time - middle) / np.maximum(half, 1e-9),
-        _points([a for a, _ in pairs]) @ registration.rotation.T + registration.translation)
+        drift_columns(arm, time, change.shape[1]), arm + registration.translation)
 
 
 def split_by_load(

@@ -13,7 +13,12 @@ from support.arms import MOUNTS, scara
 from support.compliance_cell import COMPLIANCE, READINGS, SIGMA, Cell, Tool, postures
 
 from robocal_ros.compliance.fit import ComplianceFit, fit_compliance
-from robocal_ros.compliance.measurement import Displacements, Target, displacements
+from robocal_ros.compliance.measurement import (
+    Displacements,
+    Target,
+    displacements,
+    drift_columns,
+)
 from robocal_ros.compliance.model import bending_columns, predicted
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError, ExcitationError
@@ -48,9 +53,10 @@ def drawn(exact: np.ndarray, seed: int, std: float = STD) -> Displacements:
     noise = std * np.random.default_rng(seed).standard_normal(exact.shape)
     covariance = np.tile(STD**2 * np.eye(3), (len(exact), 1, 1))
     cell = Cell()
+    place = np.array([cell.target_at(q, False)[1] for q in WHERE])
     return Displacements(WHERE, WHERE, exact + noise, covariance,
-                         np.zeros(len(exact), dtype=bool), TIMES[:len(exact)],
-                         np.array([cell.target_at(q, False)[1] for q in WHERE]))
+                         np.zeros(len(exact), dtype=bool),
+                         drift_columns(place - cell.registration().translation, TIMES), place)
 
 
 def test_without_noise_the_truth_is_recovered(exact: np.ndarray) -> None:
@@ -59,7 +65,7 @@ def test_without_noise_the_truth_is_recovered(exact: np.ndarray) -> None:
     np.testing.assert_allclose(found.value[SEEN], COMPLIANCE[SEEN], rtol=1e-6)
     assert found.kept.all()
     assert found.size['angles'] < 1e-6
-    assert found.offset is None
+    assert np.abs(found.drift).max() < 1e-6
 
 
 def test_scatter_of_the_encoders_is_seen_and_counted(exact: np.ndarray) -> None:
@@ -148,7 +154,7 @@ class TestBlind:
         place = np.array([robot.pose_and_jacobian(q, 'tip', target.xyz)[1] for q in where])
         # The whole displacement lies in one plane, and its two columns differ by direction.
         data = Displacements(where, where, value, np.tile(STD**2 * np.eye(3), (6, 1, 1)),
-                             np.zeros(6, dtype=bool), TIMES[:6], place)
+                             np.zeros(6, dtype=bool), drift_columns(place, TIMES[:6]), place)
         found = fit_compliance(robot, loaded, target, data)
         np.testing.assert_allclose(found.value, [1e-5, 2e-5], rtol=1e-6)
         straight = replace(data, unloaded=np.zeros((6, 2)), loaded=np.zeros((6, 2)))
@@ -187,9 +193,13 @@ def test_a_tracker_that_was_knocked_between_the_sets_is_noticed(exact: np.ndarra
     knock = np.array([2e-4, -1e-4, 3e-4])
     data = drawn(exact, 4)
     found = fitted(Cell(), replace(data, value=data.value + knock))
-    np.testing.assert_allclose(found.offset, knock, atol=2e-5)
+    np.testing.assert_allclose((data.drift @ found.drift).mean(axis=0), knock, atol=2e-5)
     assert (np.abs(found.value - COMPLIANCE)[SEEN] < 4.5 * found.std()[SEEN]).all()
-    assert fitted(Cell(), data).offset is None
+    assert (np.abs(found.correction - COMPLIANCE)[SEEN] < 4.5 * found.std()[SEEN]).all()
+    assert np.abs(fitted(Cell(), data).drift).max() < 2e-5
+    value = data.value + knock
+    value[3] += np.array([0.0, 1e-3, 0.0])
+    assert np.flatnonzero(~fitted(Cell(), replace(data, value=value)).kept).tolist() == [3]
 
 
 def bent(cell: Cell, where: np.ndarray, across: np.ndarray) -> np.ndarray:

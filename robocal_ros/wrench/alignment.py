@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
+import scipy
 
 from robocal_ros.arrays import Array, Flags, frozen
 from robocal_ros.messages import SECOND, Stamps
@@ -489,7 +489,7 @@ def scatter_of_accelerations(time: Array, position: Array) -> Array:
     """
     weights, free = parabola_weights(time), len(time) - 3
     taylor = np.column_stack((np.ones_like(time), time, 0.5 * time**2))
-    factor = stdtrit(free, 1.0 - 0.5 * _RISK) / -ndtri(0.5 * _RISK)
+    factor = scipy.special.stdtrit(free, 1.0 - 0.5 * _RISK) / -scipy.special.ndtri(0.5 * _RISK)
     # What is left of a row by the parabola of the others, which it does not pull.
     left = (position - taylor @ (weights @ position)).T / (1.0 - (taylor.T * weights).sum(axis=0))
     return np.asarray(factor * weights[2] * left)

@@ -94,6 +94,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     'the tilt of the base (tilt_std)': ('tilt',),
     'a cable to the wrist sensor (cable_stiffness_std)': ('cable',),
     'delays (delay_std)': ('delay', 'low-pass'),
+    'the saturation of motors (saturation_std)': ('saturation',),
     'friction that changes or grows with the load (friction_change_std, load_friction_std)': (
         'load-dependent', 'drift', 'sublinear', 'rise', 'build-up', 'ripple'),
 }

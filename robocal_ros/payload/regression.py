@@ -1047,7 +1047,7 @@ def friction_terms(
     if torque is None or change == 0.0:
         return
     for place, joint in enumerate(joint_names):
-        # Amplitudes that the range of angles tells apart; the offset contains their mean.
+        # Shapes that differ over the range of angles; the offset contains their mean.
         wave = waves(blocks.centre.position[:, place]) * SLOW_RIPPLE
         columns, sizes, _ = np.linalg.svd(wave - wave.mean(axis=0), full_matrices=False)
         for number in range(int((sizes > _SAME_SHAPE * sizes[0]).sum())):

@@ -17,6 +17,7 @@ import scipy
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.estimation import (
+    PERIODS,
     SLOWEST_SWEEP,
     Effect,
     LinearFit,
@@ -70,8 +71,6 @@ _CONTRADICTION = 1e-3
 _BIN = 0.02
 # Ripple of so many periods within the sweeps can be separated from weight.
 _FEWEST_PERIODS = 3.0
-# Most periods per turn of ripple that is expected where there is faster one.
-_SLOW_CYCLES = 3.0
 # Share of the largest singular value below which columns of ripple are the same.
 _SAME_COLUMN = 1e-4
 # Smallest noise of effort [N·m]; keeps the weights of noise-free recordings finite.
@@ -386,7 +385,7 @@ class _Recording:
         names = ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
         hint = f"Sweep joint '{name}' over a wider angle."
         free = solve(regressor, target, 1.0, names, hint=hint)
-        fewest = max(2.0 * np.pi * _FEWEST_PERIODS / float(np.ptp(angle)), _SLOW_CYCLES + 1.0)
+        fewest = max(2.0 * np.pi * _FEWEST_PERIODS / float(np.ptp(angle)), PERIODS + 1.0)
         ripples = find_ripple([RippleRun.of_samples(*part) for part in zip(
             _by_sweep(angle, sweeps), _by_sweep(free.residual, sweeps), strict=True)], fewest)
         if ripples:
@@ -429,7 +428,7 @@ class _Recording:
         # data tell of the many: bearings and gears run out of true. Of any that is too slow to be
         # found, the data tell the size.
         size = rms(np.array([(item.sine, item.cosine) for item in ripples])) if ripples else 0.0
-        slowest, means = cycles <= _SLOW_CYCLES, average @ slow
+        slowest, means = cycles <= PERIODS, average @ slow
         mixed = fit_mixed(average @ regressor[:, :fixed], aims, noise, [
             Effect('friction', average @ changes, prior_std=1.0, estimated=False),
             Effect('expected', means[:, slowest], prior_std=size, estimated=False),

@@ -543,6 +543,15 @@ def test_ripple_of_few_periods_per_turn_is_not_taken_for_the_payload(usual):
     assert max(worst) < 3.3
 
 
+@pytest.mark.parametrize('share', [-0.06, 0.06])
+def test_motors_that_saturate_leave_the_payload_in_its_intervals(usual, share):
+    samples = usual.joints(3)
+    size = usual.robot.effort_limit
+    samples = replace(samples, effort=samples.effort + share * usual.effort**3 / size**2)
+    result = excitation.estimate(usual.robot, samples, WITH_PRIORS)
+    assert deviates(result).max() < 3.3
+
+
 def test_a_negative_mass_is_refused_with_the_remedy(usual):
     readings = usual.readings(5)
     with pytest.raises(DataError, match=r'mass is -\d.*the opposite .*: set sensor_sign to -1\.'):

@@ -301,9 +301,8 @@ class Fusion:
                 "one to sensor_frames, or set tool_wrench_source to 'torque'.")
         self.by_torque = values.tool_wrench_source == 'torque' or carrier is None
         self._known: _Known | None = None
-        # Covariance of each reading, in its measurement frame, then in its link's.
-        self._noise = arm.turned(np.array([
-            np.diag(std**2) for std in sensor_std(values, len(arm.mounts))]).reshape(-1, 6, 6))
+        # Covariance of each reading.
+        self._noise = arm.noise(sensor_std(values, len(arm.mounts)))
         self._torque_std = per_joint(values.torque_std, arm.robot.n, 'torque_std')
         # Joints proximal to all sensors: they transmit every wrench that a sensor reads.
         self._outer = arm.outer_joints()

@@ -272,7 +272,6 @@ class SensedArm:
         urdf: URDF of the cut arm.
         chains: The sub-chains; sub-chain i is distal to sensor i.
         all_distal: By sensor, all sensors distal to it.
-        pairs: Sensors, each with every next distal one.
 
     """
 
@@ -309,7 +308,6 @@ class SensedArm:
                 robot.transform_frame_to_root(zero, mount.frame)).toDualActionMatrix()
             for mount in mounts]).reshape(-1, 6, 6)
         self._in_place = bool(np.allclose(self._to_link, np.eye(6), atol=1e-12))
-        self.pairs = tuple((i, d) for i, beyond in enumerate(self._next) for d in beyond)
         self.torque = np.zeros(robot.n)
         self.described = np.array([body.toDynamicParameters() for body in self._bare.inertias[1:]])
         self._load(self._bare)
@@ -333,20 +331,17 @@ class SensedArm:
         self.data = model.createData()
         # For ``held_many``: pool, and rows of position, velocity, acceleration and effort.
         self._many: tuple[pin.ModelPool, Array, Array, Array, Array] | None = None
-        # Position, velocity and acceleration in one array, of which each is a part.
-        state = np.zeros(model.nq + 2 * model.nv)
-        state[:model.nq] = pin.neutral(model)
-        self._state = state
-        self._q, self._v, self._a = np.split(state, [model.nq, model.nq + model.nv])
+        self._q = pin.neutral(model)
+        self._v, self._a = np.zeros((2, model.nv))
         joints = [model.getJointId(name) for name in self.robot.joint_names]
         self._q_columns = np.array([model.idx_qs[joint] for joint in joints])
         self._v_columns = np.array([model.idx_vs[joint] for joint in joints])
-        self._motion = np.concatenate((self._q_columns, model.nq + self._v_columns))
         self._held = np.array([range(model.idx_vs[joint], model.idx_vs[joint] + 6)
                                for joint in self._joints], dtype=np.intp).reshape(-1, 6)
         self._efforts = np.concatenate((self._v_columns, self._held.ravel()))
         self.chains = tuple(self._chain(i) for i in range(len(self.mounts)))
-        self._paths = [(inner, outer, *self._path(inner, outer)) for inner, outer in self.pairs]
+        self._paths = [(inner, outer, *self._path(inner, outer))
+                       for inner, beyond in enumerate(self._next) for outer in beyond]
         # Placements in the root, which Pinocchio updates in place.
         self._places = [self.data.oMi[joint] for joint in self._joints]
         pin.forwardKinematics(model, self.data, self._q)
@@ -469,9 +464,15 @@ class SensedArm:
             return readings
         return np.matmul(self._to_link, readings[..., None])[..., 0]
 
-    def turned(self, covariances: Array) -> Array:
-        """Transform covariances of readings from measurement to link frames, shape (k, 6, 6)."""
-        return np.asarray(self._to_link @ covariances @ self._to_link.transpose(0, 2, 1))
+    def noise(self, std: Sequence[Array]) -> Array:
+        """Return covariances of independent readings in the links' frames, shape (k, 6, 6).
+
+        Args:
+            std: Standard deviations of each sensor's readings, shape (k, 6).
+
+        """
+        factor = self._to_link * np.reshape(std, (-1, 1, 6))
+        return np.asarray(factor @ factor.transpose(0, 2, 1))
 
     def in_measurement(self, wrenches: Array) -> Array:
         """Transform wrenches from the sensors' link frames to their measurement frames, (k, 6)."""
@@ -491,22 +492,16 @@ class SensedArm:
             In the links' frames, shape (k, 6) [N, N·m].
 
         """
-        return self.held_in(np.concatenate((q, v)), a)
-
-    def held_in(self, motion: Array, a: Array) -> Array:
-        """Return the wrenches of ``held``.
-
-        Args:
-            motion: Joint angles [rad], then velocities [rad/s], shape (2 n,).
-            a: Joint accelerations, shape (n,) [rad/s²].
-
-        """
-        self._state[self._motion] = motion
-        self._a[self._v_columns] = a
+        self._move(q, v, a)
         efforts = pin.rnea(self.model, self.data, self._q, self._v, self._a).take(self._efforts)
         pin.updateGlobalPlacements(self.model, self.data)
         self.torque = efforts[:self.robot.n]
         return efforts[self.robot.n:].reshape(-1, 6)
+
+    def _move(self, q: Array, v: Array, a: Array) -> None:
+        self._q[self._q_columns] = q
+        self._v[self._v_columns] = v
+        self._a[self._v_columns] = a
 
     def regressors(self, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
         """Return the regressors of ``held`` and of joint torques in all dynamic parameters.
@@ -520,8 +515,7 @@ class SensedArm:
             Shapes (k, 6, 10 b) and (n, 10 b), for the b bodies of the cut model.
 
         """
-        self._state[self._motion] = np.concatenate((q, v))
-        self._a[self._v_columns] = a
+        self._move(q, v, a)
         found = pin.computeJointTorqueRegressor(self.model, self._aside, self._q, self._v, self._a)
         pin.updateGlobalPlacements(self.model, self._aside)
         return found[self._held], found[self._v_columns]
@@ -536,19 +530,14 @@ class SensedArm:
             Shape (n, 2) [N·m/rad], zeros without gravity.
 
         """
-        gravity, still = self.model.gravity.linear.copy(), np.zeros_like(q)
-        columns = np.zeros((2, len(q)))
-        if not gravity.any():
-            return columns.T
-        try:
-            for row, axis in enumerate(level_axes(gravity)):
-                self.model.gravity.linear = np.cross(axis, gravity)
-                self.held(q, still, still)
-                columns[row] = self.torque
-        finally:
-            # All that is observed is computed with this model.
-            self.model.gravity.linear = gravity
-        return columns.T
+        # A copy, because all that is observed is computed with the model.
+        model, gravity = pin.Model(self.model), self.model.gravity.linear
+        columns = np.zeros((len(q), 2))
+        for column, axis in enumerate(level_axes(gravity) if gravity.any() else ()):
+            model.gravity.linear = np.cross(axis, gravity)
+            columns[:, column] = pin.computeGeneralizedGravity(
+                model, self._aside, self._posture(q))[self._v_columns]
+        return columns
 
     def held_many(self, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
         """Return the wrenches of ``held``, and joint torques, for many instants.
@@ -600,7 +589,7 @@ class SensedArm:
 
         """
         net, places = distal.copy(), self._places
-        for inner, outer in self.pairs:
+        for inner, outer, _, _ in self._paths:
             net[inner] -= places[inner].actInv(places[outer]).toDualActionMatrix().dot(
                 distal[outer])
         return net
@@ -688,10 +677,14 @@ class SensedArm:
             Rows of the torques, then of the wrenches, shape (n + 6 k, n).
 
         """
+        return np.array(pin.crba(self.model, self._aside, self._posture(q))[
+            np.ix_(self._efforts, self._v_columns)])
+
+    def _posture(self, q: Array) -> Array:
+        """Return the coordinates of the cut model at joint angles."""
         posture = self._q.copy()
         posture[self._q_columns] = q
-        return np.array(pin.crba(self.model, self._aside, posture)[
-            np.ix_(self._efforts, self._v_columns)])
+        return posture
 
     def effective_mass(
         self, index: int, q: Array, rotors: Array, point: Array, direction: Array
@@ -709,11 +702,9 @@ class SensedArm:
             direction: In the link's frame, a unit vector, shape (3,).
 
         """
-        posture = self._q.copy()
-        posture[self._q_columns] = q
         mass = self.inertia(q)[:len(q)] + np.diag(rotors)
         jacobian = pin.computeJointJacobian(
-            self.model, self._aside, posture, self._joints[index])[:, self._v_columns]
+            self.model, self._aside, self._posture(q), self._joints[index])[:, self._v_columns]
         row = direction @ (jacobian[:3] - pin.skew(point) @ jacobian[3:])
         mobility = float(row @ np.linalg.solve(mass, row))
         return 1.0 / mobility if mobility > 0.0 else np.inf

@@ -674,7 +674,7 @@ class JointChains(_Chains):
         if self._latest is None:
             return None
         means, a, readings = self._latest
-        held = self._arm.held_in(means[:2 * self._n], a)
+        held = self._arm.held(means[:self._n], means[self._n:2 * self._n], a)
         return [float(np.linalg.norm((self._arm.in_links(readings - bias) + held)[:, :3]))
                 for bias in biases]
 
@@ -738,10 +738,10 @@ class JointChains(_Chains):
             time = (window.time - stamp) / SECOND + delay
             _, v[unknown], a[unknown] = parabola_weights(time) @ rows[:, :n][:, unknown]
             scatter = unknown[:, None] * scatter_of_accelerations(time, rows[:, :n])
-        held = arm.held_in(means[:2 * n], a)
+        motion = means[:n], v, a
+        held = arm.held(*motion)
         raw = means[3 * n:].reshape(count, COLUMNS)
         readings = arm.in_links(raw - self._observer.bias)
-        motion = means[:n], v, a
         distal, needed = readings + held, arm.torque
         every = distal.ravel()
         if not every.dot(every) + needed.dot(needed) < IMPOSSIBLE**2:

@@ -333,8 +333,7 @@ def contradictions(observer: WrenchObserver, result: CalibrationResult) -> tuple
         return ()
     still, arm, change = np.zeros_like(reference.posture), observer.arm, bias - observer.bias
     errors, _ = observer.errors.outputs((reference.posture, still, still))
-    noise = arm.turned(np.array([
-        np.diag(std**2) for std in sensor_std(observer.values, len(bias))]))
+    noise = arm.noise(sensor_std(observer.values, len(bias)))
     return tuple(
         f"The bias of '{mount.frame}' has changed by {np.linalg.norm(own[:3]):.1f} N and "
         f'{np.linalg.norm(own[3:]):.2f} N·m since the last tare, by more than sensor_force_std, '

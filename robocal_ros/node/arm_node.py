@@ -25,7 +25,7 @@ from robocal_ros.robot import (
     effort_factor,
     effort_scale,
     effort_scales,
-    identified_model,
+    identified_arm,
     other_efforts,
 )
 
@@ -88,17 +88,20 @@ class ArmNode(CalibrationNode):
             payload: Whether payload results are used.
 
         """
-        def use_arm(known: Robot) -> None:
-            self.known_robot = known
-            use(known, self.payload)
+        def use_gains(result: CalibrationResult) -> None:
+            arm = identified_arm(self.robot, self.values, result)
+            known = self.robot if arm is None else arm.robot
+            if known is not self.known_robot:
+                self.known_robot = known
+                use(known, self.payload)
 
         def use_payload(result: CalibrationResult) -> None:
             self.payload = result
             use(self.known_robot, result)
 
-        self.payload = None
-        use_arm(self.robot)
-        DriveGains(self, self.joints.set_factor, use_arm)
+        self.known_robot, self.payload = self.robot, None
+        use(self.robot, None)
+        DriveGains(self, self.joints.set_factor, use_gains)
         if payload:
             self.results.follow('payload', use_payload)
 
@@ -154,8 +157,7 @@ class DriveGains:
 
     def __init__(
         self, node: CalibrationNode, set_factor: Callable[[Array], None],
-        use_arm: Callable[[Robot], object] | None = None,
-        on_use: Callable[[CalibrationResult], object] | None = None,
+        on_use: Callable[[CalibrationResult], object] = lambda result: None,
     ) -> None:
         """Follow the results if the parameter ``use_drive_gains`` is true.
 
@@ -163,7 +165,6 @@ class DriveGains:
             node: The node.
             set_factor: Sets the factors from efforts to torques, shape (n,), which have been those
                 of ``effort_factor`` so far.
-            use_arm: Uses the arm with its identified links from now on, or that of the URDF.
             on_use: Called with the result that is in use from now on.
 
         """
@@ -172,15 +173,13 @@ class DriveGains:
         self.scale = np.ones(node.robot.n)
         self._known: dict[str, CalibrationResult] = {}
         self._used: CalibrationResult | None = None
-        self._use_arm = use_arm
         self._on_use = on_use
-        self._identified = False
         if node.values.use_drive_gains:
             node.results.follow(DRIVE_GAINS, self.use)
             node.results.follow(ARM, self.use)
 
     def use(self, result: CalibrationResult) -> None:
-        """Use drive gains and links from now on, unless later ones are known.
+        """Use drive gains from now on, unless later ones are known.
 
         Samples with other scales are discarded. Results of other efforts are not used; procedures
         that would build on them refuse.
@@ -194,12 +193,7 @@ class DriveGains:
             return
         result = self._used = later
         node = self._node
-        identified = result.kind == ARM and node.values.use_arm_model
-        if self._use_arm is not None and (identified or self._identified):
-            self._use_arm(identified_model(node.robot, result).robot if identified else node.robot)
-        if self._on_use is not None:
-            self._on_use(result)
-        self._identified = identified
+        self._on_use(result)
         scale = effort_scale(node.robot, result)
         if np.array_equal(scale, self.scale):
             return

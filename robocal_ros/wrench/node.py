@@ -506,7 +506,7 @@ class WrenchObserverNode(CalibrationNode):
         self.marks = Marks(self)
         self._tare = TareProcedure(
             self.observer, self.waiter.until_stopped, lambda: self.health.first_reason)
-        DriveGains(self, self.inputs.set_factor, on_use=self._use_gains)
+        DriveGains(self, self.inputs.set_factor, self._use_gains)
         if values.use_payload:
             self.results.follow('payload', self._carry)
         if values.use_friction and self.observer.torques is not None:

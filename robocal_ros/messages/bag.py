@@ -614,26 +614,19 @@ _stamp_of = itemgetter(0)
 _BEFORE_ALL = -1e9
 
 
-class Channel:
+class Channel(NamedTuple):
     """Topic of a bag whose samples are processed one by one.
 
     Attributes:
         intake: Decoder and check of the messages; records none of them.
+        take: Receives a stamp [ns] and the row of values, or the problem as text.
+        span: Stamps to use.
 
     """
 
-    def __init__(self, intake: Intake, take: Take, span: Span) -> None:
-        """Start before the first message.
-
-        Args:
-            intake: Decoder and check of the messages.
-            take: Receives a stamp [ns] and the row of values, or the problem as text.
-            span: Stamps to use.
-
-        """
-        self.intake = intake
-        self._take = take
-        self._span = span
+    intake: Intake
+    take: Take
+    span: Span
 
     def read(self, raw: Messages) -> Iterator[tuple[bool, Sample | None]]:
         """Return of each message whether the clock jumped back, and its sample if it is used."""
@@ -649,11 +642,11 @@ class Channel:
             times[row] = newest if not row else np.nan_to_num(times[row - 1], nan=newest)
             stamps[row] = round(max(times[row], _BEFORE_ALL) * SECOND)
         samples: list[Sample | None] = [None] * len(raw)
-        rows = np.flatnonzero(self._span.holds(times) | (times == -np.inf))
+        rows = np.flatnonzero(self.span.holds(times) | (times == -np.inf))
         for row, time, values, state in zip(
                 rows.tolist(), stamps[rows].tolist(), decoded.values[rows],
                 decoded.states[rows].tolist(), strict=True):
-            samples[row] = (time, self._take,
+            samples[row] = (time, self.take,
                             values if state == State.USABLE else decoded.reasons[row])
         return zip(np.isin(np.arange(len(raw)), jumps).tolist(), samples, strict=True)
 

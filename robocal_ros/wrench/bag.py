@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, compress, groupby
+from itertools import chain, compress, groupby, islice
 from pathlib import Path
 
 import numpy as np
@@ -273,16 +273,15 @@ class WrenchFollowing:
 
     def _sampled(self, progress: Callable[[int], None] | None) -> Iterator[Block]:
         """Observe sample by sample."""
-        waiting: list[Observation] = []
-        for observation in self._observations(self._selected, progress):
-            waiting.append(observation)
-            if len(waiting) == _BLOCK:
-                yield Block.of(waiting, self.robot.n, self._fusion)
-                waiting = []
-            self._ended_tare(passed=self._tare is not None and (
-                observation.stamp > self._tare.span[1] + _MARGIN))
-        if waiting:
-            yield Block.of(waiting, self.robot.n, self._fusion)
+        def tared() -> Iterator[Observation]:
+            for observation in self._observations(self._selected, progress):
+                yield observation
+                self._ended_tare(passed=self._tare is not None and (
+                    observation.stamp > self._tare.span[1] + _MARGIN))
+
+        observations = tared()
+        while together := list(islice(observations, _BLOCK)):
+            yield Block.of(together, self.robot.n, self._fusion)
 
     # ------------------------------------------------------------------------ inputs
 

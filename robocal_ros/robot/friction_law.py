@@ -112,27 +112,24 @@ class SteadyFriction:
                 the reference load.
 
         """
-        return self._dry_and_viscous(velocity, load)[0]
-
-    def _dry_and_viscous(
-        self, velocity: Array | float, load: Array | float | None
-    ) -> tuple[Array, Array]:
-        """Return ``level``, and the size of viscous friction [N·m]."""
-        unloaded, factor, viscous = self._parts(velocity)
+        unloaded, factor = self._dry(velocity)
         load = self.reference_load if load is None else np.abs(load)
-        return np.asarray(np.maximum(unloaded + factor * load, 0.0)), viscous
+        return np.asarray(np.maximum(unloaded + factor * load, 0.0))
 
-    def _parts(self, velocity: Array | float) -> tuple[Array, Array, Array]:
-        """Return ``level`` without load, the load factor, and the size of viscous friction.
+    def _dry(self, velocity: Array | float) -> tuple[Array, Array]:
+        """Return ``level`` without load, and the load factor.
 
         The level may be negative where the law is extrapolated.
         """
-        v = np.asarray(velocity, dtype=float)
-        side = (v < 0.0).astype(int)
+        side = np.less(velocity, 0.0).astype(int)
         excess, factor = (self.static - self.coulomb)[side], self.load_factor[side]
-        bell = np.exp(-((v / self.stribeck_velocity[side]) ** 2))
-        return (self.coulomb[side] + excess * bell - factor * self.reference_load, factor,
-                self.viscous[side] * np.abs(v) ** self.exponent[side])
+        bell = np.exp(-((velocity / self.stribeck_velocity[side]) ** 2))
+        return self.coulomb[side] + excess * bell - factor * self.reference_load, factor
+
+    def _viscous(self, velocity: Array | float) -> Array:
+        """Return the size of viscous friction [N·m]."""
+        side = np.less(velocity, 0.0).astype(int)
+        return np.asarray(self.viscous[side] * np.abs(velocity) ** self.exponent[side])
 
     def torque(
         self, velocity: Array | float, load: Array | float | None = None,
@@ -148,8 +145,7 @@ class SteadyFriction:
         """
         sign = np.sign(velocity)
         share = sign if sliding is None else sliding
-        dry, viscous = self._dry_and_viscous(velocity, load)
-        return np.asarray(dry * share + viscous * sign)
+        return np.asarray(self.level(velocity, load) * share + self._viscous(velocity) * sign)
 
     def torque_of_drive(
         self, velocity: Array | float, effort: Array | float,
@@ -167,7 +163,7 @@ class SteadyFriction:
         """
         sign = np.sign(velocity)
         share, along = np.abs(sign if sliding is None else sliding), sign * np.asarray(effort)
-        level, factor, viscous = self._parts(velocity)
+        (level, factor), viscous = self._dry(velocity), self._viscous(velocity)
         factor, unloaded = share * factor, share * level + viscous
         # |τ| is along − F if the drive moves the load, else F − along.
         pushed = (unloaded + factor * along) / (1.0 + factor)

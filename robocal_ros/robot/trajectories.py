@@ -217,16 +217,14 @@ class Lspb:
         """
         sign = 1.0 if self.goal > self.start else -1.0
         half = 0.5 * self.speed * sign
-        times = [0.0, self.blend, self.duration - self.end, self.duration]
-        angles = [self.start, self.start + half * self.blend, self.goal - half * self.end,
-                  self.goal]
-        speeds = [0.0, sign * self.speed, sign * self.speed, 0.0]
-        keep = [0, 1, 2, 3] if times[2] - times[1] > 1e-9 else [0, 1, 3]
-        position = np.tile(posture, (len(keep), 1))
-        position[:, joint] = [angles[i] for i in keep]
+        time = np.array([0.0, self.blend, self.duration - self.end, self.duration])
+        position = np.tile(posture, (4, 1))
+        position[:, joint] = (self.start, self.start + half * self.blend,
+                              self.goal - half * self.end, self.goal)
         velocity = np.zeros_like(position)
-        velocity[:, joint] = [speeds[i] for i in keep]
-        return Trajectory(np.array([times[i] for i in keep]), position, velocity)
+        velocity[1:3, joint] = sign * self.speed
+        keep = [0, 1, 2, 3] if time[2] - time[1] > 1e-9 else [0, 1, 3]
+        return Trajectory(time[keep], position[keep], velocity[keep])
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ class Subscriber:
     def __init__(
         self, node: Node, group: CallbackGroup, kind: Any, topic: str,
         receive: Callable[[Any], None], *, raw: bool = False, linger: float = 0.0,
-        wake: Callable[[], None] | None = None, busy: Callable[[], bool] | None = None,
+        wake: Callable[[], object] | None = None, busy: Callable[[], bool] | None = None,
         profile: QoSProfile = qos.SENSOR, limit: int = LIMIT,
     ) -> None:
         """Prepare the subscription.
@@ -211,9 +211,10 @@ class Subscriber:
             topic: The topic.
             receive: Called with every message that is not too large.
             raw: Whether it is called with bytes.
-            linger: Time for which this topic alone is polled after a message, as long as more
-                arrive [s]; the executor waits for that time.
-            wake: Called after a message that woke the executor, instead of polling.
+            linger: Time for which this topic is polled after a message, as long as more arrive
+                [s]; the executor waits for that time.
+            wake: Called after a message that woke the executor or was waited for; None to take
+                what is queued.
             busy: Returns whether messages are needed at once; otherwise the executor does not
                 wait for them, and they are taken every 0.8 s. None to need them always.
             profile: Quality of service.
@@ -322,13 +323,11 @@ class Subscriber:
 
     def _woken(self, message: bytes) -> None:
         self._receive(message)
-        if self._wake is not None:
-            self._wake()
-            return
-        self.drain()
+        take = self._wake or self.drain
+        take()
         end = time.monotonic() + self._linger
         while (left := end - time.monotonic()) > 0.0 and self.wait(min(left, SPARSE)):
-            self.drain()
+            take()
 
 
 def type_name(kind: Any) -> str:

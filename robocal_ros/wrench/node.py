@@ -18,7 +18,6 @@ from geometry_msgs.msg import WrenchStamped
 from sensor_msgs.msg import Imu, JointState
 
 from robocal_ros.messages import (
-    SPARSE,
     ConditionalGroup,
     Intake,
     JointIntake,
@@ -60,8 +59,8 @@ _TRIAL = 200
 _EARLY_SHARE = 0.5
 # Time without a wake-up after which another stream wakes [s].
 _SILENT = 0.05
-# Time for which the waking stream is watched without the executor [s]. A turn of the executor
-# delays the samples that arrive during it.
+# Time for which the waking stream is watched without the executor, and other callbacks wait [s]. A
+# turn of the executor costs more than the work at 1 kHz, and delays samples that arrive meanwhile.
 _LINGER = 0.04
 
 
@@ -146,24 +145,9 @@ class WrenchInputs:
         self.take_all()
 
     def woken(self) -> None:
-        """Empty all streams, and those messages that follow within some 40 ms too.
-
-        At 1 kHz a turn of the executor costs more than the work; lingering here saves most
-        of the turns. Other callbacks of the node wait for that time at most.
-        """
+        """Empty all streams, after a message that woke the executor or followed soon."""
         self.take_all()
         self._review_waker()
-        now = came = time.monotonic()
-        end = now + _LINGER
-        while now < end:
-            if self._waker.wait(min(end - now, SPARSE)):
-                came = time.monotonic()
-                self.take_all()
-                self._review_waker()
-            now = time.monotonic()
-            if now - came > SPARSE:
-                # Too slow to be worth watching.
-                return
 
     def take_all(self) -> None:
         """Empty all streams, and process what they hold."""
@@ -229,7 +213,7 @@ class WakingStream(Stream[Intake]):
         self._pass_on = take
         intake.on_jump = inputs.note_jump
         super().__init__(inputs.node, ConditionalGroup(lambda: inputs.wakes(self)), kind, topic,
-                         intake, wake=inputs.woken)
+                         intake, wake=inputs.woken, linger=_LINGER)
 
     def _look_at(self, message: Message) -> None:
         # The observer's feeds detect silence and constant values.

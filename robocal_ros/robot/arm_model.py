@@ -391,18 +391,16 @@ def bending(robot: Robot, frame: str, parameters: Array) -> Robot:
 def moved_parameters(placement: pin.SE3) -> Array:
     """Return the matrix from dynamic parameters in a frame to those outside, shape (10, 10).
 
+    A pseudo-inertia matrix J becomes T J Tᵀ.
+
     Args:
         placement: Placement of the frame.
 
     """
-    unit = np.eye(10)
-
-    def moved(parameters: Array) -> Array:
-        body = pin.Inertia.FromDynamicParameters(parameters)
-        return np.asarray(placement.act(body).toDynamicParameters())
-
-    mass = moved(unit[0])
-    return np.column_stack([mass, *(moved(unit[0] + other) - mass for other in unit[1:])])
+    transform = placement.homogeneous
+    return np.column_stack([
+        pin.PseudoInertia.FromMatrix(transform @ unit @ transform.T).toDynamicParameters()
+        for unit in PSEUDO_INERTIA])
 
 
 def arm_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:

@@ -117,6 +117,7 @@ class ParameterTable:
 
 
 T = TypeVar('T', bound=ParameterTable)
+V = TypeVar('V')
 
 
 def declarations(table: type[ParameterTable]) -> Iterator[Declaration]:
@@ -180,6 +181,25 @@ def with_numbers(value: Any) -> Any:
 def named(values: Sequence[str]) -> tuple[str, ...]:
     """Drop empty strings: [''] represents the empty list, which ROS parameter files lack."""
     return tuple(value for value in values if value)
+
+
+def one_for_each(values: Sequence[V], count: int, name: str, each: str) -> list[V]:
+    """Return one value for each of several things, from one for each or one for all.
+
+    Args:
+        values: The values.
+        count: Number of the things.
+        name: Name of the parameter.
+        each: Reason of the number, as a clause.
+
+    Raises:
+        ConfigurationError: If there is any other number of values.
+
+    """
+    if count and len(values) not in (1, count):
+        raise ConfigurationError(
+            f"Parameter '{name}' has {len(values)} values; expected 1 or {count}, {each}.")
+    return list(values) if len(values) == count else list(values) * count
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array, covariance_factor, frozen
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.parameters import RobotParameters, named
+from robocal_ros.parameters import RobotParameters, named, one_for_each
 from robocal_ros.results import (
     CalibrationResult,
     Efforts,
@@ -68,10 +68,7 @@ def per_joint(values: list[float], count: int, name: str) -> Array:
         ConfigurationError: If there is any other number of values.
 
     """
-    if len(values) not in (1, count):
-        raise ConfigurationError(
-            f"Parameter '{name}' has {len(values)} values; expected 1 or {count}, one per joint.")
-    return np.broadcast_to(np.array(values, dtype=float), (count,))
+    return np.array(one_for_each(values, count, name, 'one per joint'), dtype=float)
 
 
 def make_robot(urdf: str, values: RobotParameters) -> Robot:

@@ -12,7 +12,7 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import WRENCH, SensorDecoder, decode
-from robocal_ros.parameters import RobotParameters, named, parameter
+from robocal_ros.parameters import RobotParameters, named, one_for_each, parameter
 
 NODE = 'wrench_observer'
 """Name of the node, under which its parameter files list values."""
@@ -272,13 +272,13 @@ def sensors_of(values: WrenchParameters, urdf: str) -> tuple[SensorSource, ...]:
         SensorSource(frame, topic, link, sign, (force,) * 3 + (torque,) * 3, delay,
                      _imu(frame, *imu), message)
         for frame, topic, link, sign, force, torque, delay, message, *imu in zip(
-            frames, topics, *(_per_sensor(getattr(values, name), len(frames), name)
-                              for name in _EACH), strict=True))
+            frames, topics, *(_per_sensor(values, len(frames), name) for name in _EACH),
+            strict=True))
 
 
 def sensor_std(values: WrenchParameters, count: int) -> list[Array]:
     """Return the standard deviations of each sensor's readings, shape (6,) each [N, N·m]."""
-    force, torque = (_per_sensor(getattr(values, name), count, name)
+    force, torque = (_per_sensor(values, count, name)
                      for name in ('sensor_force_std', 'sensor_torque_std'))
     return [np.repeat(pair, 3) for pair in zip(force, torque, strict=True)]
 
@@ -304,13 +304,8 @@ def _check_lists(values: WrenchParameters, frames: list[str], topics: list[str])
                 f"Parameter 'sensor_signs' has the value {sign:g}; expected 1.0 or -1.0.")
 
 
-def _per_sensor(values: list[Any], count: int, name: str) -> list[Any]:
-    """Return one value per sensor, given one per sensor or one for all."""
-    if count and len(values) not in (1, count):
-        raise ConfigurationError(
-            f"Parameter '{name}' has {len(values)} values; expected 1 or {count}, one for each "
-            'of the sensors.')
-    return list(values) if len(values) == count else list(values) * count
+def _per_sensor(values: WrenchParameters, count: int, name: str) -> list[Any]:
+    return one_for_each(getattr(values, name), count, name, 'one for each of the sensors')
 
 
 def _imu(sensor: str, kinematics: str, topic: str, frame: str) -> Source | None:

@@ -181,7 +181,7 @@ class JointTorques:
         self._default_rotor = per_joint(values.rotor_inertias, robot.n, 'rotor_inertias')
         self.use_rotors(np.zeros(robot.n))
         self.zero = np.zeros(robot.n)
-        self.threshold = per_joint(values.torque_thresholds, robot.n, 'torque_thresholds').copy()
+        self.threshold = per_joint(values.torque_thresholds, robot.n, 'torque_thresholds')
         self._limits = self.threshold.tolist()
         self.clear()
 

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
-from itertools import chain, islice
+from itertools import accumulate, chain, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -429,16 +429,12 @@ def parts(storages: Sequence[Any], chosen: Sequence[Connection]) -> Iterator[lis
 
 def _stretches(chunks: Sequence[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
     """Yield groups of chunks that overlap in time."""
-    together: list[tuple[int, Any]] = []
-    end = 0
-    for number, chunk in sorted(chunks, key=lambda item: item[1].message_start_time):
-        if together and chunk.message_start_time >= end:
-            yield together
-            together = []
-        together.append((number, chunk))
-        end = max(end, chunk.message_end_time)
-    if together:
-        yield together
+    ordered = sorted(chunks, key=lambda item: item[1].message_start_time)
+    ends = accumulate((chunk.message_end_time for _, chunk in ordered), max)
+    begins = [row for row, (end, (_, chunk)) in enumerate(zip(ends, ordered[1:], strict=False), 1)
+              if chunk.message_start_time >= end]
+    for first, last in pairwise((0, *begins, len(ordered))):
+        yield ordered[first:last]
 
 
 def _by_topic(found: Sequence[Part]) -> list[Part]:

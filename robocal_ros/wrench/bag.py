@@ -55,6 +55,8 @@ from robocal_ros.wrench.output_file import Digest, WrenchSeries, series_file
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
 from robocal_ros.wrench.tare import Taring
 
+Blocks = Generator[Block, None, None]
+
 # Time before and after a span that is read with it, so that its windows are full [s].
 _MARGIN = 3.0
 # Number of searches for a rest within the duration of a tare.
@@ -170,7 +172,7 @@ class WrenchFollowing:
         return WrenchOutcome(self._result, digest, tuple(self._remarks))
 
     def _observe(
-        self, result: CalibrationResult | None, series: WrenchSeries, blocks: Iterator[Block]
+        self, result: CalibrationResult | None, series: WrenchSeries, blocks: Blocks
     ) -> Digest:
         """Write observations and return their summary, with the biases of the first tare."""
         self._result, digest = result, Digest(self.links, self.robot.n)
@@ -178,7 +180,7 @@ class WrenchFollowing:
         self._records = (TareRecord(span) for span in self._marked
                          if span[1] > self._selection.begin)
         self._tare = self._observer.recorder = next(self._records, None)
-        for block in blocks:
+        for block in ahead(blocks):
             stamps = block.stamps
             if self._values.stamp_estimates:
                 stamps = stamps - np.rint(block.delay * SECOND).astype(np.int64)
@@ -204,7 +206,7 @@ class WrenchFollowing:
         self._tare = self._observer.recorder = next(self._records, None)
         return True
 
-    def _blocks(self, progress: Callable[[int], None] | None) -> Iterator[Block]:
+    def _blocks(self, progress: Callable[[int], None] | None) -> Blocks:
         """Observe in whole arrays.
 
         Raises:
@@ -214,15 +216,6 @@ class WrenchFollowing:
         whole = OfflineObserver(self._observer, self._fusion)
         intakes = {topic: channel.intake
                    for topic, channel in self._channels(self._selected).items()}
-        yield from ahead(self._of_arrays(whole, intakes, progress))
-        self._tell_counts(intakes)
-        self._tell_delays(whole)
-
-    def _of_arrays(
-        self, whole: OfflineObserver, intakes: Mapping[str, Intake],
-        progress: Callable[[int], None] | None,
-    ) -> Generator[Block, None, None]:
-        """Yield all observations."""
         sensors = {topic: index for index, topic in enumerate(intakes)}
         joints = self._topics[marks.JOINTS]
         for topic, stamps, values, problems, times in ahead(self._decoded(intakes, progress)):
@@ -233,6 +226,8 @@ class WrenchFollowing:
                 whole.add_readings(sensors[topic], stamps, values, problems, times)
             yield from self._advance(whole, final=False)
         yield from self._advance(whole, final=True)
+        self._tell_counts(intakes)
+        self._tell_delays(whole)
 
     def _decoded(
         self, intakes: Mapping[str, Intake], progress: Callable[[int], None] | None
@@ -271,7 +266,7 @@ class WrenchFollowing:
                 yield block
             more = self._ended_tare(passed=whole.has_more(final=final))
 
-    def _sampled(self, progress: Callable[[int], None] | None) -> Iterator[Block]:
+    def _sampled(self, progress: Callable[[int], None] | None) -> Blocks:
         """Observe sample by sample."""
         def tared() -> Iterator[Observation]:
             for observation in self._observations(self._selected, progress):

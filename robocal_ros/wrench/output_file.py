@@ -361,20 +361,16 @@ class Digest:
             for index in np.flatnonzero(block.observed[row] & ~block.valid[row]).tolist():
                 self.links[index].miss(reasons[index])
         for row in sorted(block.contacts):
+            stamp = to_seconds(int(stamps[row]))
             for index, contact in block.contacts[row].items():
-                self._touch(index, before[index] + int(numbers[row, index]),
-                            to_seconds(int(stamps[row])),
-                            contact.least or float(force[row, index]), contact)
+                size = contact.least or float(force[row, index])
+                number = before[index] + int(numbers[row, index])
+                episode, newest = self._open.get(index, (None, -1))
+                if episode is None or number != newest + 1:
+                    episode = Episode(self.links[index].link, stamp, stamp, size, contact)
+                    self.episodes.append(episode)
+                self._open[index] = episode, number
+                episode.end = stamp
+                if size > episode.peak:
+                    episode.peak, episode.contact = size, contact
         self.torque.add(block.external[block.known], block.colliding[block.known])
-
-    def _touch(
-        self, index: int, number: int, stamp: float, force: float, contact: Contact
-    ) -> None:
-        episode, newest = self._open.get(index, (None, -1))
-        if episode is None or number != newest + 1:
-            episode = Episode(self.links[index].link, stamp, stamp, force, contact)
-            self.episodes.append(episode)
-        self._open[index] = episode, number
-        episode.end = stamp
-        if force > episode.peak:
-            episode.peak, episode.contact = force, contact

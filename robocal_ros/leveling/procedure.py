@@ -83,7 +83,7 @@ def tilt_by_imu(
         target_axis: Target of the tool's z axis, root frame, shape (3,).
 
     Raises:
-        DataError: If the norm of the reading is not that of gravity.
+        DataError: If the reading is not against gravity, or its norm is another one.
 
     """
     strength, expected = float(np.linalg.norm(specific_force)), float(np.linalg.norm(gravity))
@@ -93,6 +93,11 @@ def tilt_by_imu(
             'units and scale, that the arm is at rest, and the parameter gravity.')
     seen = transform_imu_to_tool @ specific_force / strength
     expected_axis = orientation.T @ (-gravity / expected)
+    if seen @ expected_axis < 0.0:
+        raise DataError(
+            'The IMU reads a vector along gravity at rest, by the joint states; expected one '
+            'against it, as sensor_msgs/Imu has it. Check the sign of its driver, the mounting of '
+            'imu_frame, and the parameter gravity.')
     correction = pin.Quaternion.FromTwoVectors(expected_axis, seen).matrix()
     return angle_between(np.array([0.0, 0.0, 1.0]), correction @ orientation.T @ target_axis)
 
@@ -113,6 +118,9 @@ class ToolImu:
     def mean(self) -> Array:
         """Return the mean specific force while recorded, IMU frame, shape (3,) [m/s²].
 
+        Its weights fall to zero at both ends, so that a vibration of few periods averages out
+        (Harris, Proc. IEEE 66 (1978) 51, doi 10.1109/PROC.1978.10837).
+
         Raises:
             DataError: If there were no readings.
 
@@ -121,7 +129,7 @@ class ToolImu:
         if not len(rows):
             raise DataError(f'No readings were received from {self.stream.intake.decoder.source} '
                             'while the arm was at rest; check the sensor.')
-        return np.asarray(rows[:, 1:4].mean(axis=0))
+        return np.asarray(np.average(rows[:, 1:4], 0, np.hanning(len(rows) + 2)[1:-1]))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,12 @@ from robocal_ros.errors import DataError
 from robocal_ros.leveling.model import Tool
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelPlan
-from robocal_ros.leveling.procedure import LevelCheck, LevelingProcedure, tilt_by_imu
+from robocal_ros.leveling.procedure import (
+    LevelCheck,
+    LevelingProcedure,
+    ToolImu,
+    tilt_by_imu,
+)
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.sag import SagCorrection
 
@@ -250,3 +256,18 @@ class TestImu:
     def test_free_fall_is_no_rest(self) -> None:
         with pytest.raises(DataError, match='units and scale'):
             tilt_by_imu(np.array([0.0, 0.0, 1.0]), np.eye(3), np.eye(3), GRAVITY, UP)
+
+    @pytest.mark.parametrize('gravity', [GRAVITY, GRAVITY[[2, 0, 1]]])
+    def test_a_reading_along_gravity_has_the_wrong_sign(self, gravity: np.ndarray) -> None:
+        """On a wall the turn between both has any axis: the tool passed as level."""
+        with pytest.raises(DataError, match='Check the sign of its driver'):
+            tilt_by_imu(gravity, np.eye(3), np.eye(3), gravity, UP)
+
+    @pytest.mark.parametrize('phase', np.linspace(0.0, np.pi, 5))
+    def test_a_vibration_of_half_a_period_too_many_averages_out(self, phase: float) -> None:
+        """1 m/s² at 5 Hz for half a second tilted the plain mean by 0.7°."""
+        time = np.arange(50) / 100.0
+        rows = np.zeros((50, 7))
+        rows[:, 1], rows[:, 3] = np.sin(10.0 * np.pi * time + phase), 9.81
+        imu = ToolImu(np.eye(3), SimpleNamespace(samples=lambda: rows))
+        assert tilt_by_imu(imu.mean(), np.eye(3), np.eye(3), GRAVITY, UP) < np.radians(0.15)

@@ -380,8 +380,12 @@ def integrate(
         centre = weight @ draws
         spread = np.atleast_2d(np.cov(draws.T, aweights=weight, ddof=0)) + 0.01 * np.eye(dimension)
         if number + 1 < len(_POWERS):
-            proposal = scipy.stats.multivariate_t(centre, 1.2 * spread, _FREEDOM, seed=number)
-            draws = proposal.rvs(_DRAWS).reshape(_DRAWS, dimension)
+            proposal = scipy.stats.multivariate_t(centre, 1.2 * spread, _FREEDOM)
+            # Low-discrepancy points scatter less than independent ones.
+            even = scipy.stats.qmc.Sobol(dimension + 1, seed=number).random(_DRAWS)
+            draws = centre + (
+                scipy.stats.norm.ppf(even[:, 1:]) @ np.linalg.cholesky(1.2 * spread).T
+                / np.sqrt(scipy.stats.chi2.ppf(even[:, :1], _FREEDOM) / _FREEDOM))
             density = np.asarray(proposal.logpdf(draws)).reshape(_DRAWS)
     parts = [model.solved(draws[at:at + step]) for at in range(0, len(draws), step)]
     solution, inverse = (np.concatenate(part) for part in zip(*parts, strict=True))

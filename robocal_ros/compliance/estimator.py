@@ -24,7 +24,6 @@ from robocal_ros.compliance.measurement import (
     found_sets,
     marked_sets,
     register,
-    target_motion,
     visits,
 )
 from robocal_ros.compliance.model import UNIT, Mounted, check_arm, kinds, mounted_of, predicted
@@ -130,8 +129,7 @@ def estimate_sets(
     registration = registration or register(robot, unloaded, values)
     target = Target.of(robot, values, registration)
     furthest = check_registration(robot, unloaded, registration, values)
-    data = displacements(unloaded, loaded, registration, robot.joint_names, values,
-                         target_motion(robot, values, registration))
+    data = displacements(unloaded, loaded, registration, robot, values)
     arm = load.on(robot)
     fitted, held_out = (data.rows(which) for which in (~data.held_out, data.held_out))
     fit = fit_compliance(robot, arm, target, fitted, values.encoder_std,

@@ -235,8 +235,9 @@ class ComplianceFit:
         size: Sizes of scatter and effects that are no compliance, by name: ``noise`` in excess
             of the tracker's within a dwell, relative to it; scatter of the joint ``angles``
             [rad]; ``backlash`` of the gears [rad]; ``bending`` of bearings and links, relative to
-            the joints' compliance; ``drift`` of the tracker within and between the sets [m].
-        drift: Coefficients of ``Displacements.drift``, shape (12,) [m].
+            the joints' compliance; ``drift`` of tracker and target between the sets, and of
+            the tracker within them [m].
+        drift: Coefficients of ``Displacements.drift``, shape (15,) [m].
         chi_square: Weighted squared residual per degree of freedom, with the tracker's scatter
             alone.
         condition: Condition number of the weighted regressor, columns scaled.

@@ -403,7 +403,7 @@ class Displacements:
             [rad] if orientation is measured, shape (k, d).
         covariance: Of each displacement, shape (k, d, d).
         held_out: Mask of the postures for validation, shape (k,).
-        drift: Columns of a tracker that drifts, as of ``drift_columns``, shape (k, d, 12).
+        drift: Columns of tracker and target that move, as of ``drift_columns``, shape (k, d, 15).
         place: Target without the load as the tracker measures it, root frame, shape (k, 3) [m].
 
     """
@@ -425,14 +425,16 @@ class Displacements:
         return Displacements(*(column[which] for column in vars(self).values()))
 
 
-def drift_columns(arm: Array, time: Array, rows: int = 3) -> Array:
-    """Return the displacements by a tracker that moves, per metre, shape (k, rows, 12).
+def drift_columns(arm: Array, tool: Array, time: Array, rows: int = 3) -> Array:
+    """Return the displacements by tracker and target that move, per metre, shape (k, rows, 15).
 
-    Shifts between the sets, turns between them about the tracker, by what they displace (RMS), and
-    shifts by a linear drift without and with the load.
+    Shifts of the tracker between the sets, its turns between them about itself, by what they
+    displace (RMS), its shifts by a linear drift without and with the load, and shifts of the
+    target on its link between the sets.
 
     Args:
         arm: From the tracker to the target without the load, root axes, shape (k, 3) [m].
+        tool: Rotation of the target's frame, shape (k, 3, 3).
         time: Stamps without and with the load, shape (k, 2) [s].
         rows: 3 for position, 6 for position and rotation vector.
 
@@ -442,8 +444,8 @@ def drift_columns(arm: Array, time: Array, rows: int = 3) -> Array:
         np.eye(3), (len(arm), 1, 1))), axis=2) / max(np.linalg.norm(arm) / len(arm)**0.5, 1e-9)
     return np.concatenate((
         np.tile(np.eye(6, 3), (len(arm), 1, 1)), turned.transpose(0, 2, 1),
-        np.kron(((time - middle) / np.maximum(half, 1e-9))[:, None], np.eye(6, 3))),
-        axis=2)[:, :rows]
+        np.kron(((time - middle) / np.maximum(half, 1e-9))[:, None], np.eye(6, 3)),
+        np.concatenate((tool, 0.0 * tool), axis=1)), axis=2)[:, :rows]
 
 
 def _pairs(
@@ -498,7 +500,7 @@ def mismatch(gap: Array, names: Sequence[str], tolerance: float) -> str:
 
 def displacements(
     unloaded: Sequence[EndPosition], loaded: Sequence[EndPosition], registration: Registration,
-    joint_names: Sequence[str], values: ComplianceParameters, motion: TargetMotion
+    robot: Robot, values: ComplianceParameters
 ) -> Displacements:
     """Return the displacements between two sets of end positions, in base axes.
 
@@ -508,9 +510,8 @@ def displacements(
         unloaded: End positions without the load, in the order of time.
         loaded: End positions with the load, in the order of time.
         registration: Tracker pose.
-        joint_names: Names of the joints, for error messages.
+        robot: The arm.
         values: The node's parameters.
-        motion: Forward kinematics of the target.
 
     Raises:
         DataError: If a set is empty, postures are missing or do not match, or the tracker
@@ -525,10 +526,10 @@ def displacements(
         raise DataError('Some end positions are poses, others points; measure both sets with one '
                         'kind of tracker message.')
     for which, positions in (('unloaded', unloaded), ('loaded', loaded)):
-        check_drift(positions, values, motion, which)
+        check_drift(positions, values, target_motion(robot, values, registration), which)
     everything = [*unloaded, *loaded]
     covariance = dict(zip(everything, pooled_covariances(everything), strict=True))
-    pairs = _pairs(unloaded, loaded, joint_names, values.match_tolerance)
+    pairs = _pairs(unloaded, loaded, robot.joint_names, values.match_tolerance)
     change = np.array([b.point - a.point for a, b in pairs])
     turns = [b.rotation @ a.rotation.T for a, b in pairs
              if a.rotation is not None and b.rotation is not None]
@@ -538,12 +539,14 @@ def displacements(
     to_base = np.kron(np.eye(change.shape[1] // 3), registration.rotation)
     time = np.array([(a.time, b.time) for a, b in pairs])
     arm = _points([a for a, _ in pairs]) @ registration.rotation.T
+    target = Target.of(robot, values, registration)
+    tool = np.array([target_pose(robot, a.posture, target)[0] for a, _ in pairs])
     return Displacements(
         np.array([a.posture for a, _ in pairs]), np.array([b.posture for _, b in pairs]),
         change @ to_base.T,
         to_base @ np.array([covariance[a] + covariance[b] for a, b in pairs]) @ to_base.T,
         np.arange(1, len(pairs) + 1) % HELD_OUT_EVERY == 0,
-        drift_columns(arm, time, change.shape[1]), arm + registration.translation)
+        drift_columns(arm, tool, time, change.shape[1]), arm + registration.translation)
 
 
 def split_by_load(

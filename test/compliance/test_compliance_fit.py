@@ -32,8 +32,8 @@ TIMES = np.tile(np.linspace(-1.0, 1.0, 24)[:, None], 2)
 
 def noisy(cell: Cell, where: np.ndarray = WHERE, seed: int = 0, **changes) -> Displacements:
     unloaded, loaded = cell.sets(where, seed, **changes)
-    data = displacements(unloaded, loaded, cell.registration(), cell.robot().joint_names,
-                         ComplianceParameters(), cell.motion)
+    data = displacements(unloaded, loaded, cell.registration(), cell.robot(),
+                         ComplianceParameters(target_xyz=cell.target.tolist()))
     return replace(data, held_out=np.zeros(len(data), dtype=bool))
 
 
@@ -53,10 +53,11 @@ def drawn(exact: np.ndarray, seed: int, std: float = STD) -> Displacements:
     noise = std * np.random.default_rng(seed).standard_normal(exact.shape)
     covariance = np.tile(STD**2 * np.eye(3), (len(exact), 1, 1))
     cell = Cell()
-    place = np.array([cell.target_at(q, False)[1] for q in WHERE])
+    tool, place = map(np.array, zip(*(cell.target_at(q, False) for q in WHERE), strict=True))
     return Displacements(WHERE, WHERE, exact + noise, covariance,
                          np.zeros(len(exact), dtype=bool),
-                         drift_columns(place - cell.registration().translation, TIMES), place)
+                         drift_columns(place - cell.registration().translation, tool, TIMES),
+                         place)
 
 
 def test_without_noise_the_truth_is_recovered(exact: np.ndarray) -> None:
@@ -94,8 +95,8 @@ def test_motors_that_give_way_unseen_by_their_encoders_are_within_the_intervals(
         unseen = -1.2e-5 * np.sign(torque) * generator.uniform(0.0, 1.0, WHERE.shape)
         held = [cell.see(q, True, generator, 1000.0 + 5.0 * i, true=q + give)
                 for i, (q, give) in enumerate(zip(WHERE, unseen, strict=True))]
-        data = displacements(unloaded, held, cell.registration(), robot.joint_names,
-                             ComplianceParameters(), cell.motion)
+        data = displacements(unloaded, held, cell.registration(), robot,
+                             ComplianceParameters(target_xyz=cell.target.tolist()))
         found = fit_compliance(
             robot, loaded, Target(cell.tool, cell.target),
             replace(data, held_out=np.zeros(len(data), dtype=bool)))
@@ -151,10 +152,11 @@ class TestBlind:
         target = Target('tip', np.array([0.0, 0.0, 0.0]))
         value = np.array([predicted(robot, loaded, target, q, q, np.array([1e-5, 2e-5]))[0]
                           for q in where])
-        place = np.array([robot.pose_and_jacobian(q, 'tip', target.xyz)[1] for q in where])
+        tool, place, _ = map(np.array, zip(*(
+            robot.pose_and_jacobian(q, 'tip', target.xyz) for q in where), strict=True))
         # The whole displacement lies in one plane, and its two columns differ by direction.
         data = Displacements(where, where, value, np.tile(STD**2 * np.eye(3), (6, 1, 1)),
-                             np.zeros(6, dtype=bool), drift_columns(place, TIMES[:6]), place)
+                             np.zeros(6, dtype=bool), drift_columns(place, tool, TIMES[:6]), place)
         found = fit_compliance(robot, loaded, target, data)
         np.testing.assert_allclose(found.value, [1e-5, 2e-5], rtol=1e-6)
         straight = replace(data, unloaded=np.zeros((6, 2)), loaded=np.zeros((6, 2)))
@@ -200,6 +202,16 @@ def test_a_tracker_that_was_knocked_between_the_sets_is_noticed(exact: np.ndarra
     value = data.value + knock
     value[3] += np.array([0.0, 1e-3, 0.0])
     assert np.flatnonzero(~fitted(Cell(), replace(data, value=value)).kept).tolist() == [3]
+
+
+def test_a_target_that_moved_on_its_mount_is_noticed(exact: np.ndarray) -> None:
+    """0.3 mm, as when the load is mounted beside it: the intervals were four times as wide."""
+    cell, data = Cell(), drawn(exact, 4)
+    pushed = np.array([cell.target_at(q, False)[0] @ [2e-4, -1e-4, 2e-4] for q in WHERE])
+    still, found = fitted(cell, data), fitted(cell, replace(data, value=data.value + pushed))
+    np.testing.assert_allclose(data.drift @ found.drift, pushed, atol=3e-5)
+    assert (np.abs(found.value - COMPLIANCE)[SEEN] < 3.3 * found.std()[SEEN]).all()
+    assert (found.std() < 1.5 * still.std())[SEEN].all()
 
 
 def bent(cell: Cell, where: np.ndarray, across: np.ndarray) -> np.ndarray:

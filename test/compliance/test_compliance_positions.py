@@ -176,8 +176,8 @@ class TestSets:
 
     def join(self, unloaded, loaded, **changes):
         cell = Cell()
-        return displacements(unloaded, loaded, cell.registration(), cell.robot().joint_names,
-                             replace(VALUES, **changes), cell.motion)
+        return displacements(unloaded, loaded, cell.registration(), cell.robot(),
+                             replace(VALUES, target_xyz=cell.target.tolist(), **changes))
 
     def test_displacements_are_in_base_axes_whatever_the_order(self):
         cell = Cell(sigma=0.0)

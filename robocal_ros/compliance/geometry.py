@@ -78,6 +78,7 @@ UNKNOWN, _FAR = 'unknown', 1.0
 # Drift of what sees the tool, whose turns [rad] are as large as shifts [m]: observations of which
 # it has one wave, and most waves.
 _DRIFT, _WAVE, _WAVES = 'drift', 20, 8
+_ENCODERS = 'encoders'
 # Standard deviation of displacements until the linearisation is near the estimate [m, rad].
 _START = {'frame shift': 2e-3, 'frame turn': 1e-2}
 # Noise of a coordinate to which the size of what is unknown is compared [m, rad].
@@ -437,7 +438,7 @@ class ArmGeometry:
         sets: The observations.
         known: Known distances between sockets.
         value: Estimated shifts [m] and turns [rad] of the joints' frames in these frames, then
-            compliances [rad/(N·m)], the nuisances, and the drift, shape (s,).
+            compliances [rad/(N·m)], the nuisances, the encoders, and the drift, shape (s,).
         nuisances: Columns and standard deviations of what is known by these, by name: shares by
             which the links' torques are off, of each joint; standard deviations by which tool and
             load are; and changes of the intrinsics of cameras that are not exact.
@@ -448,6 +449,7 @@ class ArmGeometry:
         turns: Orientations of targets in that frame, shape (3, 3), by name.
         fixtures: Sockets, shape (3,) [m]; planes as normal and distance, shape (4,); trackers as
             their pose in the root frame, by name.
+        encoders: Columns of what encoders miss once per turn, by sine and cosine of their angle.
         drift: Columns of the drift of what sees the tool.
         columns: Columns of targets, turns and fixtures in the Jacobian, by name.
         width: Number of columns.
@@ -493,9 +495,11 @@ class ArmGeometry:
         self.targets = {item.target: np.array(target.xyz) for item in data.sets}
         self.turns: dict[str, Array] = {}
         self.fixtures: dict[str, Array | pin.SE3] = {}
+        begin = len(self.value) + 2 * robot.n
+        self.encoders = slice(len(self.value), begin)
+        self.value = np.pad(self.value, (0, 2 * robot.n))
         for item in data.sets:
             self._start(item)
-        begin = len(self.value)
         # Waves of a set's observations, shape (k, w), and columns of its fixture's drift.
         self._waves: dict[int, tuple[Array, slice]] = {}
         for name, fixture in self.fixtures.items():
@@ -575,8 +579,8 @@ class ArmGeometry:
             return np.column_stack((np.diag(bare.gravity_torque(q)), *(
                 other.gravity_torque(q) - held for other in others)))
 
-        rows = []
-        for encoders in item.posture:
+        rows, missed = [], self.value[self.encoders].reshape(2, n)
+        for encoders in item.posture + np.sum(missed * _per_turn(item.posture), axis=1):
             q, torque = deflected(
                 lambda q: arm.gravity_torque(q) + doubted(q) @ shares, encoders, compliance)
             tool, point, jacobian = arm.pose_and_jacobian(
@@ -600,6 +604,8 @@ class ArmGeometry:
         jacobian[:, :, 6 * n:7 * n] = -joints * at.torque[:, None]
         jacobian[:, :, 7 * n:self._bodies] = -joints @ (
             self.value[6 * n:7 * n, None] * at.doubted)
+        jacobian[:, :, self.encoders] = (
+            joints[:, :, None] * _per_turn(item.posture)[:, None]).reshape(count, 6, -1)
         jacobian[:, :3, self.columns['target', item.target]] = at.tool
         if item.posed:
             jacobian[:, 3:, self.columns['turn', item.target]] = at.tool @ self.turns[item.target]
@@ -622,7 +628,7 @@ class ArmGeometry:
         known[6 * n:7 * n] = _START['frame turn'] / max(float(torque.max()), 1e-9)
         for part, std in self.nuisances.values():
             known[part] = std
-        known[self.drift] = 0.0
+        known[self.encoders] = known[self.drift] = 0.0
         return rows.jacobian[np.argsort(rows.owner, kind='stable')] * known / noise
 
     def residuals(self, item: ObservedSet) -> Iterator[tuple[str, Array, Array]]:
@@ -714,10 +720,11 @@ class ArmGeometry:
         twisted = np.cross(dual, joint_axes)
         proximal = np.cumsum(twisted, axis=1) - twisted
         distal = np.cross(moved, dual)[:, ::-1].cumsum(axis=1)[:, ::-1]
-        slope = np.zeros((len(item), self.width))
-        for part, axes, gradient in (
-                (slice(3 * n), at.shifts, proximal),
-                (slice(3 * n, 6 * n), at.turns, np.cross(at.lever, proximal) + distal)):
+        slope, turning = np.zeros((len(item), self.width)), np.cross(at.lever, proximal) + distal
+        slope[:, self.encoders] = (np.sum(joint_axes * turning, axis=2)[:, None]
+                                   * _per_turn(item.posture)).reshape(len(item), -1)
+        for part, axes, gradient in ((slice(3 * n), at.shifts, proximal),
+                                     (slice(3 * n, 6 * n), at.turns, turning)):
             slope[:, part] = np.einsum('knji,knj->kni', axes, gradient).reshape(-1, 3 * n)
         slope[:, self.columns['target', item.target]] = np.einsum(
             'kji,kj->ki', at.tool, twisted.sum(axis=1))
@@ -863,7 +870,7 @@ def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
         used = root > 0.0
         mixed = _solved(rows, geometry, root, used, _LEAST if settled else _LEAST | _START)
         found = np.concatenate([mixed.coefficients[name] for name in (
-            *_COLUMNS, *geometry.nuisances, _DRIFT, UNKNOWN)])
+            *_COLUMNS, *geometry.nuisances, _ENCODERS, _DRIFT, UNKNOWN)])
         moved = found - np.append(geometry.value, np.zeros(len(found) - len(geometry.value)))
         change = np.abs(moved[:7 * n]).max()
         if step > _SETTLED and change < _SMALL_STEP and (before == kept).all():
@@ -969,6 +976,7 @@ def _solved(
           for name, part in frames),
         *(Effect(name, columns[:, part], prior_std=std, estimated=False)
           for name, (part, std) in geometry.nuisances.items()),
+        Effect(_ENCODERS, columns[:, geometry.encoders]),
         Effect(_DRIFT, drift := columns[:, geometry.drift], estimated=bool(drift.any())),
         Effect(UNKNOWN, columns[:, size:], prior_std=_FAR, estimated=False)])
 
@@ -1041,6 +1049,11 @@ def hold_out(fit: GeometryFit) -> HeldOut:
         square += float(residual[kept] @ np.linalg.solve(spread, residual[kept]))
         freedom += int(kept.sum()) - len(own)
     return HeldOut(groups, names, length, square / max(freedom, 1), displaced)
+
+
+def _per_turn(q: Array) -> Array:
+    """Return sine and cosine of joint angles (k, n), shape (k, 2, n)."""
+    return np.stack((np.sin(q), np.cos(q)), axis=1)
 
 
 def _rotations(item: ObservedSet) -> Array:

@@ -46,6 +46,8 @@ from robocal_ros.robot import FRAME_AXES, Robot
 OBSERVABLE = 0.5
 """Share of its prior's standard deviation below which a parameter is observable."""
 
+# Least noise of an observation to which others are compared [m, rad].
+_LEAST_NOISE = 1e-7
 _ALIKE = 0.4
 # Standard deviations by which known distances may be missed, and compliances be negative.
 _SURPRISING = 3.0
@@ -113,6 +115,11 @@ def estimate_geometry(
     # Noise that is not white, and what differs between placements, widen all intervals.
     widening = fit.memory * max(1.0, held_out.ratio)
     covariance = widening * fit.mixed.complete
+    change, tip = _absorbed(fit), covariance
+    geometry.value[:6 * robot.n] += change[:6 * robot.n]
+    geometry.move(change)
+    # Whether frames or encoders are off, the values differ by that.
+    covariance = covariance + np.outer(change, change)
     parameters = tuple(_parameters(fit, covariance))
     known, order = [item.name for item in parameters if item.value is not None], order_of(geometry)
     columns = [order[name][1] for name in known]
@@ -132,16 +139,41 @@ def estimate_geometry(
             'tool_frame': robot.tool_frame, 'gravity': np.asarray(robot.gravity).tolist(),
             'mounted_unloaded': mounted.described(loaded=False),
             'target_frame': values.target_frame or robot.tool_frame,
-            'tip_rms': _tip_error(fit, covariance), **_findings(fit, held_out, before)},
+            'tip_rms': _tip_error(fit, tip, change), **_findings(fit, held_out, before)},
         source=source, time=time, software_version=__version__,
         series=_series(fit, held_out, before))
 
 
-def _tip_error(fit: GeometryFit, covariance: Array) -> float:
+def _absorbed(fit: GeometryFit) -> Array:
+    """Return the changes of frames that hold best what encoders miss, shape (width,).
+
+    A URDF has no other place for it. Targets and fixtures follow.
+    """
+    geometry, rows, used = fit.geometry, fit.rows, fit.used
+    noise = np.array([fit.mixed.std.get(kind, np.inf) for kind in rows.kind[used].tolist()])
+    columns = rows.jacobian[used] / np.maximum(noise, _LEAST_NOISE)[:, None]
+    free = np.r_[:6 * geometry.robot.n, len(geometry.value):geometry.width]
+    known = np.ones(geometry.width)
+    for name in ('frame shift', 'frame turn'):
+        known[fit.mixed.places[name]] = fit.mixed.std[name]
+    change, own = np.zeros(geometry.width), columns[:, free] * known[free]
+    change[free] = known[free] * np.linalg.solve(
+        own.T @ own + np.eye(len(free)),
+        own.T @ columns[:, geometry.encoders] @ geometry.value[geometry.encoders])
+    return change
+
+
+def _tip_error(fit: GeometryFit, covariance: Array, change: Array) -> float:
     """Return the expected error of the target in any posture, RMS [m].
 
-    Within the ranges of the joints that were measured, and apart from a pose of the whole, by
-    which the fixture of a cell is placed anyway.
+    Within the ranges of the joints that were measured, with what encoders miss and frames do not
+    hold, and apart from a pose of the whole, by which the fixture of a cell is placed anyway.
+
+    Args:
+        fit: The estimate.
+        covariance: Its covariance, shape (width, width).
+        change: Changes of frames by what encoders miss, shape (width,).
+
     """
     geometry, n = fit.geometry, fit.geometry.robot.n
     every = np.concatenate([item.posture for item in geometry.sets])
@@ -161,7 +193,8 @@ def _tip_error(fit: GeometryFit, covariance: Array) -> float:
     # known by few degrees of freedom, and it is Student's: its variance is larger by ν / (ν - 2).
     freedom = fit.mixed.freedom(np.linalg.solve(factor.T, axes[:, -1]))
     sizes[-1] *= 1.0 if freedom is None else max(freedom, _FEW) / (max(freedom, _FEW) - 2.0)
-    return float(np.sqrt(sizes.sum()))
+    missed = rows[:, geometry.encoders] @ geometry.value[geometry.encoders] - rows @ change
+    return float(np.sqrt(sizes.sum() + missed @ missed / _POSTURES))
 
 
 def _nominal_rows(geometry: ArmGeometry) -> Rows:

@@ -388,8 +388,8 @@ def check_drift(
             f'The tracker drifted: in the {which} set the reference posture reads '
             f'{1e6 * shift[first]:.0f} µm off its first reading after '
             f'{again[first].time - again[0].time:.0f} s (limit {1e6 * values.max_drift:.0f} µm). '
-            'Let the tracker warm up, fix its stand and the target, then measure again. Gears with '
-            'play or hysteresis, which encoders do not see, look like that, too.')
+            'Let the tracker warm up, fix its stand and the target, then measure again. Play or '
+            'hysteresis of the gears, unseen by the encoders, looks like that, too.')
     return float(shift.max())
 
 

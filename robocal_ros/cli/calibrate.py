@@ -50,7 +50,10 @@ _NEEDED_NODE = 'payload_identification'
 # Parameters of the nodes by the names of answers.
 _PARAMETERS = {'speed': 'speed_scale', 'floor': 'floor', 'tool_box': 'tool_box',
                'test_load': 'load_mass'}
-_YES, _NO = ('y', 'yes'), ('n', 'no', '')
+_UNITS = """# In kg and m; speed is a share of full speed.
+# Speed 0, floor -1000 and a tool_box of zeros: as the nodes have it.
+"""
+_YES, _NO = ('y', 'yes'), ('n', 'no')
 
 QUESTION = '[y/n]'
 """End of a question that is answered by y or n."""
@@ -131,7 +134,8 @@ class Guide:
             if journal.exists():
                 answers.done = Answers.read(journal).done
         elif self._options.dry_run and not sys.stdin.isatty():
-            answers = Answers()
+            answers = Answers(mounted=False)
+            print_line('No terminal to ask at: planned for an arm without a tool.', 'yellow')
         elif journal.exists() and confirmed(
                 f'Go on with the answers of an earlier start ({journal})?'):
             answers = Answers.read(journal)
@@ -167,7 +171,9 @@ class Guide:
             own['use_friction'] = had['use_friction']
         wanted = {**as_parameters(self.answers), **self._sensor, **own, **(assumed or {})}
         has = client.parameters(wanted)
-        had.update((name, has[name]) for name in own if name in has and name not in had)
+        # A dry run leaves nothing behind.
+        had.update((name, has[name]) for name in (wanted if self._options.dry_run else own)
+                   if name in has and name not in had)
         changed = {name: value for name, value in wanted.items()
                    if name in has and has[name] != value}
         client.make_active(changed, self._options.timeout)
@@ -329,7 +335,8 @@ class Guide:
             if step in self._near:
                 print_line(f'   {self._near[step]}. Nothing else reaches it.', 'yellow')
         print_line(f'In all {sum(step.seconds for step in found) / 60.0:.0f} min, '
-                   f'{sum(step.by_hand for step in found)} times by hand. Left out:')
+                   f'{sum(step.by_hand for step in found)} steps by hand. Left out:' if found else
+                   'Nothing is left to measure; --again measures a result anew. Left out:')
         self._show_left_out(found, facts)
 
     def _show_left_out(self, found: tuple[Action, ...], facts: Facts) -> None:
@@ -342,6 +349,8 @@ class Guide:
     def carry_out(self) -> int:
         """Show the plan and carry it out; return the exit code."""
         options, journal = self._options, self._store.directory / _JOURNAL
+        if not options.dry_run:
+            self._keep()
         found = self._planned()
         if found is not None:
             self._show(found)
@@ -350,8 +359,8 @@ class Guide:
             print_line(self.answers.text())
             return 0 if found is not None else self._end(None)
         if found and options.yes is None and not confirmed('Clear the cell. Begin?'):
+            print_line('Nothing was moved. Start again to go on with these answers.', 'yellow')
             return 1
-        self._keep()
         while found:
             stopped = self._carried_out(found[0])
             self._keep()
@@ -475,15 +484,16 @@ class Answers(Section):
     def check(self) -> None:
         """Raise a ConfigurationError for a value out of range."""
         check_purposes(self.purposes)
-        for name, good in (
-                ('speed', self.speed == 0.0 or 0.01 <= self.speed <= 1.0),
-                ('tool_box', len(self.tool_box) == 3),
-                ('mass', self.mass >= 0.0), ('mass_std', self.mass_std >= 0.0),
-                ('test_load', self.test_load >= 0.0)):
+        for name, good, expected in (
+                ('speed', self.speed == 0.0 or 0.01 <= self.speed <= 1.0,
+                 'a share of full speed from 0.01 to 1 (1 % to 100 %)'),
+                ('floor', self.floor == Answers().floor or abs(self.floor) <= 10.0, '-10 to 10 m'),
+                ('tool_box', len(self.tool_box) == 3
+                 and all(0.0 <= size <= 5.0 for size in self.tool_box), 'three sizes of 0 to 5 m'),
+                *((name, 0.0 <= getattr(self, name) <= 1000.0, '0 to 1000 kg')
+                  for name in ('mass', 'mass_std', 'test_load'))):
             if not good:
-                raise ConfigurationError(f'{name} is {getattr(self, name)}; expected a share '
-                                         'from 0.01 to 1 as speed, three sizes as tool_box, and '
-                                         'masses that are not negative.')
+                raise ConfigurationError(f'{name} is {getattr(self, name)}; expected {expected}.')
 
     def write(self, path: Path) -> None:
         """Write them, completely or not at all; raises ConfigurationError."""
@@ -491,7 +501,8 @@ class Answers(Section):
 
     def text(self) -> str:
         """Return them as YAML."""
-        return yaml.safe_dump(msgspec.structs.asdict(self), sort_keys=False, allow_unicode=True)
+        return _UNITS + yaml.safe_dump(
+            msgspec.structs.asdict(self), sort_keys=False, allow_unicode=True)
 
 
 def check_purposes(names: Sequence[str]) -> list[str]:
@@ -515,33 +526,45 @@ def asked(root: str, purposes: Sequence[str]) -> Answers:
         ConfigurationError: If there is no terminal.
 
     """
-    found = Answers()
-    found.tool = _ask('1. Which tool is mounted, or will be? A name of your choice; empty for '
-                      'none:', str.strip)
+    found = Answers(mounted=False)
+
+    def ask(name: str, question: str, read: Callable[[str], Any] = number) -> None:
+        def answer(text: str) -> None:
+            setattr(found, name, read(text))
+            found.check()
+
+        _ask(question, answer)
+
+    ask('tool', '1. Which tool is mounted, or will be? A name of your choice; empty for none:',
+        str)
     if found.tool:
-        found.mounted = _ask(f'   Is it mounted now? {QUESTION}', _flag)
-        found.mass = _ask('   Its mass from a scale in kg; 0 if you have not weighed it:', float)
+        ask('mounted', f'   Is it mounted now? {QUESTION}', _flag)
+        ask('mass', '   Its mass from a scale in kg; 0 if you have not weighed it:')
         if found.mass:
-            found.mass_std = _ask('   The error of that scale in kg:', float)
-        found.removable = _ask(f'2. Can it be taken off for a while? {QUESTION}', _flag)
-    else:
-        found.mounted = False
+            ask('mass_std', '   The error of that scale in kg:')
+        ask('removable', f'2. Can it be taken off for a while? {QUESTION}', _flag)
     found.purposes = list(purposes) or _ask(
         '3. What is it for? ' + '; '.join(f'{key}: {text}' for key, text in plan.PURPOSES.items())
         + '. One or more:', lambda text: check_purposes(text.replace(',', ' ').split()))
     if 'accuracy' in found.purposes:
-        found.test_load = _ask('   Mass of a test load in kg that can be mounted in addition:',
-                               float)
-    found.speed = _ask('4. How fast may the arm move, in percent of its full speed? Empty for the '
-                       "nodes' speed_scale:", lambda text: 0.01 * float(text or 0.0))
-    found.floor = _ask(f"5. Height of floor or table in '{root}' in m, negative below it; empty "
-                       "for that of the nodes:", lambda text: float(text) if text else found.floor)
-    found.tool_box = _ask(
-        '   Size of a box around the tool along x, y, z of its frame in m; empty for that of the '
-        'nodes:',
-        lambda text: [float(part) for part in text.replace(',', ' ').split()] or found.tool_box)
-    found.check()
+        ask('test_load', '   Mass of a test load in kg that can be mounted in addition:')
+    ask('speed', '4. How fast may the arm move, in percent of its full speed? Empty for the '
+        "nodes' speed_scale:", lambda text: 0.01 * number(text.rstrip(' %') or '0'))
+    ask('floor', f"5. Height of floor or table in '{root}' in m, negative below it; empty for "
+        'that of the nodes:', lambda text: number(text) if text else Answers().floor)
+    ask('tool_box', '   Size of a box around the tool along x, y, z of its frame in m; empty for '
+        'that of the nodes:', lambda text: [
+            number(part) for part in text.replace(',', ' ').split()] or Answers().tool_box)
     return found
+
+
+def number(text: str) -> float:
+    """Return the number that was typed; raises ConfigurationError if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigurationError(f"'{text}' is no number; expected one such as 0.5, with a point "
+                                 'and without a unit.') from None
 
 
 def confirmed(question: str) -> bool:
@@ -551,7 +574,7 @@ def confirmed(question: str) -> bool:
 
 def _flag(text: str) -> bool:
     if text.lower() not in (*_YES, *_NO):
-        raise ValueError('y or n')
+        raise ConfigurationError(f"'{text}' is neither y nor n.")
     return text.lower() in _YES
 
 
@@ -564,7 +587,7 @@ def _ask(question: str, read: Callable[[str], T]) -> T:
         print_line(question, 'bold')
         try:
             return read(input('   ').strip())
-        except (ValueError, ConfigurationError) as error:
+        except ConfigurationError as error:
             print_line(f'   {error}', 'red')
         except EOFError:
             raise KeyboardInterrupt from None

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from robocal_ros.cli import calibration_plan as plan
-from robocal_ros.cli.calibrate import QUESTION, Answers
+from robocal_ros.cli.calibrate import QUESTION, Answers, number
 from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.cli.view_results import RED, html
 from robocal_ros.errors import RobocalError
@@ -128,7 +128,7 @@ class PlanPanel:
     # ------------------------------------------------------------- threads of the server
 
     def _answers(self) -> Answers:
-        """Return the answers; raises ConfigurationError, or ValueError if one is no number."""
+        """Return the answers; raises ConfigurationError for one that cannot be."""
         found = Answers(
             tool=self._tool.value.strip(), mounted=self._mounted.value, mass=self._mass.value,
             mass_std=self._mass_std.value, removable=self._removable.value,
@@ -137,7 +137,7 @@ class PlanPanel:
             test_load=self._test_load.value)
         found.mounted &= bool(found.tool)
         if self._floor.value.strip():
-            found.floor = float(self._floor.value)
+            found.floor = number(self._floor.value)
         found.check()
         return found
 
@@ -150,7 +150,7 @@ class PlanPanel:
         self._lines.clear()
         try:
             text = self._answers().text()
-        except (RobocalError, ValueError) as error:
+        except RobocalError as error:
             self._say(str(error))
             return
         # A terminal of its own for the answers to its questions: it asks nobody else.

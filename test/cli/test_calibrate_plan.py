@@ -341,7 +341,7 @@ def test_friction_of_before_the_arm_was_identified_is_left_out(
         use_friction=used)
     (step,) = guide._planned()[-1:]
     monkeypatch.setattr(guide, '_of', lambda step: client)
-    guide._options, guide._had = SimpleNamespace(timeout=1.0), {}
+    guide._options, guide._had = SimpleNamespace(timeout=1.0, dry_run=False), {}
     guide._sensor = {}
     guide.stored |= {
         'arm': friction_result('joint_5'),
@@ -351,6 +351,25 @@ def test_friction_of_before_the_arm_was_identified_is_left_out(
     del guide.stored['friction']
     calibrate.Guide._prepare(guide, step)
     assert client.has['use_friction'] == used
+
+
+@pytest.mark.parametrize('dry_run', [True, False])
+def test_a_dry_run_leaves_the_nodes_as_they_were(
+    dry_run: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong floor would protect nothing in the next run."""
+    answers = structs.replace(WEIGHED, floor=-5.0)
+    guide = Guide(answers, lambda *_: 'pass', PayloadParameters())
+    client = Client(floor=0.0, tool='', method='excitation')
+    (step,) = guide._planned()[-1:]
+    monkeypatch.setattr(guide, '_of', lambda step: client)
+    guide._options, guide._had = SimpleNamespace(timeout=1.0, dry_run=dry_run), {}
+    guide._sensor = {}
+    calibrate.Guide._prepare(guide, step)
+    assert client.has == {'floor': -5.0, 'tool': 'gripper', 'method': 'two_plane'}
+    guide.leave()
+    kept = {'floor': 0.0, 'tool': ''} if dry_run else {'floor': -5.0, 'tool': 'gripper'}
+    assert client.has == {**kept, 'method': 'excitation'}
 
 
 def test_friction_that_links_hide_is_measured_again_once_the_arm_is_identified() -> None:
@@ -413,6 +432,23 @@ def test_a_weighed_tool(typing: Callable[[str], None], capsys) -> None:
     assert [mark for mark in '123456' if f'{mark}. ' in told] == list('12345')
 
 
+def test_an_answer_that_cannot_be_is_asked_for_again(
+    typing: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not refused after the last question, with which all answers were lost."""
+    typing('gripper\n\ny\n2 kg\n-2\n2\n0\ny\nslow\n0.3\n30 %\n-20\nnan\n-0.02\n0.1\n100 100 200\n'
+           '0.1 0.1 0.2\n')
+    found = asked('base_link', ['gravity'])
+    assert found == Answers('gripper', True, 2.0, speed=0.3, floor=-0.02, tool_box=[0.1, 0.1, 0.2])
+    told = capsys.readouterr().out
+    for words in ("'' is neither y nor n", "'2 kg' is no number; expected one such as 0.5",
+                  'mass is -2.0; expected 0 to 1000 kg', "'slow' is no number",
+                  'speed is 0.003; expected a share of full speed from 0.01 to 1',
+                  'floor is -20.0; expected -10 to 10 m', 'floor is nan',
+                  'tool_box is [0.1]; expected three sizes of 0 to 5 m', 'tool_box is [100.0'):
+        assert words in told
+
+
 def test_an_arm_without_a_tool(typing: Callable[[str], None]) -> None:
     typing('\n100\n\n\n')
     found = asked('world', ['friction'])
@@ -423,6 +459,7 @@ def test_an_arm_without_a_tool(typing: Callable[[str], None]) -> None:
 def test_a_file_of_answers_comes_back(tmp_path: Path) -> None:
     answers = Answers('gripper', False, 1.5, done=['a reference run'])
     answers.write(tmp_path / 'answers.yaml')
+    assert 'In kg and m' in (tmp_path / 'answers.yaml').read_text()
     assert Answers.read(tmp_path / 'answers.yaml') == answers
 
 

@@ -39,6 +39,7 @@ def test_an_ft_sensor_leads_to_the_payload_without_gains(
         assert 'Known already: drive gains by the weighed tool' in told
         assert 'Nothing was moved.' in told
         assert client.travel() < 1e-3
+        assert client.parameter(PAYLOAD, 'tool') == ''
         (printed,) = [yaml.safe_load(part) for part in [told[told.index('tool: gripper'):]]]
         assert printed == yaml.safe_load(answers.read_text())
         begun_and_cancelled_in_the_browser(client, cell.results)
@@ -78,7 +79,7 @@ def begun_and_cancelled_in_the_browser(client: Client, results: Path) -> None:
             panel._tool.value, panel._mass.value = 'gripper', 2.0
             panel._floor.value = 'low'
             panel._start()
-            until(lambda: 'could not convert' in panel._log.content)
+            until(lambda: 'is no number; expected one such as 0.5' in panel._log.content)
             assert not panel._running
             panel._floor.value = ''
             panel._start()

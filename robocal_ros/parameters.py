@@ -14,8 +14,11 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any, TypeVar
 
+from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.files import load
 
@@ -126,6 +129,15 @@ def declarations(table: type[ParameterTable]) -> Iterator[Declaration]:
     for item in dataclasses.fields(table):
         yield Declaration(item.name, getattr(defaults, item.name), descriptions[item.name],
                           *item.metadata[_METADATA])
+
+
+@cache
+def all_declarations() -> dict[str, Declaration]:
+    """Return the declarations of the parameters of all nodes, by name."""
+    return {item.name: item for module in registry.nodes().values()
+            for _, table in inspect.getmembers(
+                import_module(module.removesuffix('node') + 'parameters'), inspect.isclass)
+            if issubclass(table, ParameterTable) for item in declarations(table)}
 
 
 def _descriptions(table: type[ParameterTable]) -> dict[str, str]:

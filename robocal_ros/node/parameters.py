@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from typing import Any, TypeVar
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
@@ -13,9 +11,14 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError, nearest_name
-from robocal_ros.parameters import Declaration, ParameterTable, checked, declarations
+from robocal_ros.parameters import (
+    Declaration,
+    ParameterTable,
+    all_declarations,
+    checked,
+    declarations,
+)
 
 T = TypeVar('T', bound=ParameterTable)
 
@@ -76,13 +79,10 @@ def unknown(node: Node, overrides: Iterable[Parameter[Any]]) -> list[str]:
              if not node.has_parameter(name) and not name.startswith('qos_overrides.')]
     if not names:
         return []
-    tables = [member for module in registry.nodes().values() for _, member in inspect.getmembers(
-        import_module(module.removesuffix('node') + 'parameters'), inspect.isclass)
-        if issubclass(member, ParameterTable)]
-    known = {item.name for table in tables for item in declarations(table)}
+    known = all_declarations()
     own = [name for name in known if node.has_parameter(name)]
     return [f"There is no parameter '{name}'{nearest_name(name, own)}."
-            for name in sorted(set(names) - known)]
+            for name in sorted(set(names) - known.keys())]
 
 
 def read(node: Node, table: type[T]) -> T:

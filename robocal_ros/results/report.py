@@ -166,10 +166,11 @@ class _Item:
         self.losses = ('Some messages were lost or unusable:' if self.lost else
                        'No message was lost or unusable.' if losses else
                        'Losses were not counted.')
-        self.assumed = {name: value for name, value in result.settings.items()
-                        if name.endswith('_std') or name in _ASSUMED}
-        self.settings = {name: value for name, value in result.settings.items()
-                         if name not in self.assumed}
+        self.assumed: dict[str, Any] = {}
+        self.settings: dict[str, Any] = {}
+        for name, value in result.settings.items():
+            there = self.assumed if name.endswith('_std') or name in _ASSUMED else self.settings
+            there[wording.with_unit(name)] = value
         # Priors, given values, and results on which this one is built.
         self.assumed |= {item.kind: f'{item.name}, {item.sha256[:12]}…' if item.sha256 else 'none'
                          for item in result.inputs}

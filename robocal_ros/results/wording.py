@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from robocal_ros.parameters import all_declarations
 from robocal_ros.results.result import CalibrationResult, Parameter, State, Verdict, grouped
 
 _HANDY_UNITS = {'m': ('mm', 1e3), 'rad/(N·m)': ('µrad/(N·m)', 1e6), '1': ('', 1.0)}
@@ -44,6 +45,12 @@ def described(name: str) -> str:
     stem, axis = match.groups() if match else (own, '')
     words = _NAMES.get(stem, heading(stem)) + (f' {axis}' if axis else '')
     return f'{joint}, {words}' if joint else words
+
+
+def with_unit(name: str) -> str:
+    """Return the name of a setting with its unit, if it has one."""
+    known = all_declarations().get('known_mass' if name == 'urdf_payload_mass' else name)
+    return f'{name} [{known.unit}]' if known and known.unit else name
 
 
 def handy(unit: str) -> tuple[str, float]:

@@ -83,11 +83,13 @@ def test_losses_are_named_only_when_there_are_some() -> None:
 
 def test_what_was_assumed_is_shown_apart_from_other_settings() -> None:
     result = replace(example(), inputs=(), settings={
-        'known_mass': 2.0, 'gain_std': 0.1, 'poses': 14})
+        'known_mass': 2.0, 'gain_std': 0.1, 'poses': 14, 'sag_std': 0.003, 'dwell': 2.0})
     shown, details = report_html([result]).split('<details><summary>Counts')
     assumed = Page(shown[shown.index('<h3>Assumed, not measured'):shown.rindex('</div>') + 6])
-    assert assumed.rows == [['known mass', '2'], ['gain std', '0.1']]
+    assert assumed.rows == [
+        ['known mass [kg]', '2'], ['gain std', '0.1'], ['sag std [rad]', '0.003']]
     assert 'poses' in details
+    assert 'dwell [s]' in details
     assert 'known mass' not in details
     assert 'Assumed' not in report_html([replace(result, settings={})])
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.errors import ConfigurationError, FileFormatError, nearest_name
 from robocal_ros.estimators import Estimator
 from robocal_ros.files import load, read_text
 from robocal_ros.messages import (
@@ -227,7 +227,8 @@ def read_parameters(
     for name, text in (overrides or {}).items():
         if name not in known:
             raise ConfigurationError(
-                f"'{name}' is not a parameter of {node}; expected one of {', '.join(known)}.")
+                f"'{name}' is not a parameter of {node}{nearest_name(name, known)}; "
+                f'expected one of {", ".join(known)}.')
         is_text = known[name].element_type is str and not isinstance(known[name].default, list)
         values[name] = text if is_text else given_value(name, text)
     values = {name: with_numbers(value) if known[name].element_type is float else value

@@ -465,7 +465,7 @@ def weight_findings(
         yield (bad if wrong else doubtful)(_WHAT, text, (
             'Correct it before the first procedure; topics in the order '
             + ', '.join(f'{topic} ({frame})' for topic, frame in frames.items()) + f'.{_MOUNTED}')
-            if wrong else 'Let the arm rest without contact, and check again.')
+            if wrong else 'Then check again.')
         return
     yield from _frame_findings(arm, list(frames), [item[0] for item in seen])
     remarks = ' '.join(seen[-1][1])

@@ -329,10 +329,11 @@ class NodeClient:
             Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
         for (name, value), outcome in zip(values.items(), answer.results, strict=True):
             if not outcome.successful:
+                has = current.get(name, value)
                 raise ConfigurationError(
                     f"Node '{self.name}' refused {value!r} for parameter '{name}': "
-                    f'{outcome.reason}'
-                )
+                    + (outcome.reason if type(has) is type(value) else
+                       f'expected a value such as {has!r}, the present one.'))
 
     def call(
         self, service: str, on_status: Callable[[float, str], None] | None = None

@@ -545,7 +545,8 @@ class JointDecoder(Decoder):
                 foreign = names and len(missing) == len(self.names)
                 layout.plan = State.FOREIGN if foreign else State.UNREADABLE, (
                     f"Joint '{missing[0]}' is missing from joint_states, which holds "
-                    f'{", ".join(names) or "no names"}. Check joint_state_broadcaster.')
+                    f'{", ".join(names) or "no names"}. Check joint_state_broadcaster, and '
+                    'whether the robot description is that of this arm.')
             elif positions != len(names):
                 layout.plan = State.INCOMPLETE, (
                     f'joint_states holds {positions} positions for {len(names)} joints.')

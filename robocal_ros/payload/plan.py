@@ -359,10 +359,12 @@ def plan_static_poses(
         if np.linalg.cond(stacked / np.linalg.norm(stacked, axis=0)) < 100.0:
             picked = feasible[chosen]
             return picked[short_tour(picked, current)]
+    touched = Counter(filter(None, map(checker.touching, draws))).most_common(1)
     raise ConvergenceError(
         f'{len(feasible)} of {candidates} random postures are free of collision and within '
         f'torque limits, and no {count} of them turn the sensor far enough against gravity. '
-        'Start from a posture with more free space around the wrist.')
+        f'{"".join(f"Most often {why}. " for why, _ in touched)}Start from a posture with more '
+        'free space around the wrist, or correct floor, tool_box or keep_out_boxes.')
 
 
 class FourierBasis:

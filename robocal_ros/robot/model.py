@@ -285,7 +285,8 @@ def _existing_frame(model: pin.Model, frame: str) -> int:
     if not model.existFrame(frame):
         bodies = [f.name for f in model.frames if f.type == pin.FrameType.BODY]
         raise ConfigurationError(
-            f"Frame '{frame}' is not in the robot description; it has {_listed(bodies)}.")
+            f"Frame '{frame}' is not in the robot description; it has {_listed(bodies)}. "
+            'Name one of these.')
     return int(model.getFrameId(frame))
 
 

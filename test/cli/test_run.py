@@ -58,6 +58,7 @@ def test_refusals_of_the_node(fake: Running, call: Call) -> None:
     for assignment, words in (
             ('metod:=bad', "no parameter 'metod'; 'method' is the nearest name"),
             ('method:=unknown', 'No such method.'),
+            ('known_mass:=heavy', "'heavy' for parameter 'known_mass': expected a value such as "),
             ('method:=bad', 'refused to configure; it is unconfigured. Cannot configure: no such '
              'frame.')):
         told = call(*RUN, '--configure', '-p', assignment, code=2)

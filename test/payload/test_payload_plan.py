@@ -164,6 +164,13 @@ FLAT = Robot(scara(), tool_frame='tip')
 UPRIGHT = Robot(scara(), tool_frame='tip', gravity=(0.0, 9.81, 0.0))
 
 
+def test_a_floor_above_the_base_is_named():
+    robot = arm('robocal').robot()
+    with pytest.raises(ConvergenceError, match=r"^0 of .* touches 'floor'\. .* or correct floor"):
+        plan_static_poses(robot, CollisionChecker(robot.copy(), floor=0.9), middle(robot),
+                          sensor_frame='ft_wrist', count=8)
+
+
 @pytest.mark.parametrize(('robot', 'values', 'error', 'words'), [
     (narrowed(joint_6=(-30.0, 30.0)).robot(), {}, ConvergenceError,
      r"'joint_6' and a second .* limits or collisions leave too short a sweep \(\d+ times\)"

@@ -42,13 +42,13 @@ def run(options: argparse.Namespace) -> int:
     """
     files = result_files(options.files)
     # All are read before the first is shown, so that an error is not lost among tables.
+    panel = compared(files) if options.compare else None
     for path, result in [(path, read_result(path)) for path in files]:
         show_result(result)
         load = current_results(result, path)
         if load is not None and (stale := stale_text(result, load)):
             print_line(stale, 'yellow')
-    if options.compare:
-        panel = compared(files)
+    if panel:
         OUT.print(table_of(panel.columns, (map(escape, row) for row in panel.rows), panel.title))
         print_line(panel.message)
     return 0

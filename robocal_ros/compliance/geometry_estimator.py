@@ -150,7 +150,8 @@ def _absorbed(fit: GeometryFit) -> Array:
     A URDF has no other place for it. Targets and fixtures follow.
     """
     geometry, rows, used = fit.geometry, fit.rows, fit.used
-    noise = np.array([fit.mixed.std.get(kind, np.inf) for kind in rows.kind[used].tolist()])
+    noise = np.array([fit.mixed.std.get(kind, 0.0) for kind in rows.kind[used].tolist()])
+    noise[rows.owner[used] < 0] = [item.std for item in geometry.known]
     columns = rows.jacobian[used] / np.maximum(noise, _LEAST_NOISE)[:, None]
     free = np.r_[:6 * geometry.robot.n, len(geometry.value):geometry.width]
     known = np.ones(geometry.width)

@@ -989,8 +989,9 @@ class HeldOut:
         groups: Number of the placement of each observation, shape (k,); of every fifth posture
             where there is one placement.
         names: Names of the placements.
-        length: Distance of each observation from the model of all other placements, with the
-            sockets and planes of its own placement fitted, NaN without evidence, shape (k,) [m].
+        length: Distance of each observation from the model of all other placements without
+            encoders, with the sockets and planes of its own placement fitted, NaN without
+            evidence, shape (k,) [m].
         ratio: Squared distances over what noise and uncertainty explain, per degree of freedom,
             of the observations that were kept.
         displaced: Common displacement of all observations of a tracker in a placement, by the
@@ -1026,12 +1027,13 @@ def hold_out(fit: GeometryFit) -> HeldOut:
         kept = mine & fit.used
         value, covariance = mixed.left_out(mine[fit.used])
         residual = rows.residual + rows.jacobian @ (value - start)
+        held = residual - absorbed(fit, fit.used & ~mine, value)[1]
         # Sockets and planes that no other placement has are those that the held-out rows fit.
         others = rows.jacobian[(mine_of >= 0) & ~mine]
         own = np.flatnonzero(rows.jacobian[mine].any(axis=0) & ~others.any(axis=0))
         columns = rows.jacobian[:, own]
-        fitted = np.linalg.lstsq(columns[kept], residual[kept], rcond=None)[0]
-        left = np.where(mine, residual - columns @ fitted, 0.0)
+        fitted = np.linalg.lstsq(columns[kept], held[kept], rcond=None)[0]
+        left = np.where(mine, held - columns @ fitted, 0.0)
         position = mine & positions
         found = np.sqrt(np.bincount(rows.owner[position], left[position]**2, len(groups)))
         length = np.where(groups == number, found, length)
@@ -1049,6 +1051,36 @@ def hold_out(fit: GeometryFit) -> HeldOut:
         square += float(residual[kept] @ np.linalg.solve(spread, residual[kept]))
         freedom += int(kept.sum()) - len(own)
     return HeldOut(groups, names, length, square / max(freedom, 1), displaced)
+
+
+def absorbed(fit: GeometryFit, used: Flags, value: Array) -> tuple[Array, Array]:
+    """Return the changes of frames that hold best what encoders miss, and what they leave of it.
+
+    A URDF has no other place for it. Targets and fixtures follow.
+
+    Args:
+        fit: The estimate.
+        used: Rows where they hold it, shape (r,).
+        value: The unknowns, which begin with those of ``ArmGeometry.value``, shape (…,).
+
+    Returns:
+        Changes, shape (width,), and predictions of the estimate less those of the changed frames
+        without encoders, shape (r,) [m, rad].
+
+    """
+    geometry, every = fit.geometry, fit.rows.jacobian
+    missed = every[:, geometry.encoders] @ value[geometry.encoders]
+    noise = np.array([fit.mixed.std.get(kind, 0.0) for kind in fit.rows.kind[used].tolist()])
+    noise[fit.rows.owner[used] < 0] = [item.std for item in geometry.known]
+    noise, free = np.maximum(noise, _EXACT), np.r_[
+        :6 * geometry.robot.n, len(geometry.value):geometry.width]
+    known, change = np.ones(geometry.width), np.zeros(geometry.width)
+    for name in _COLUMNS[:2]:
+        known[fit.mixed.places[name]] = fit.mixed.std[name]
+    own = every[np.ix_(used, free)] * known[free] / noise[:, None]
+    change[free] = known[free] * np.linalg.solve(
+        own.T @ own + np.eye(len(free)), own.T @ (missed[used] / noise))
+    return change, missed - every @ change
 
 
 def _per_turn(q: Array) -> Array:

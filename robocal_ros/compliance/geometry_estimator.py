@@ -22,6 +22,7 @@ from robocal_ros.compliance.geometry import (
     Observations,
     ObservedSet,
     Rows,
+    absorbed,
     fit_geometry,
     hold_out,
     read_observations,
@@ -46,8 +47,6 @@ from robocal_ros.robot import FRAME_AXES, Robot
 OBSERVABLE = 0.5
 """Share of its prior's standard deviation below which a parameter is observable."""
 
-# Least noise of an observation to which others are compared [m, rad].
-_LEAST_NOISE = 1e-7
 _ALIKE = 0.4
 # Standard deviations by which known distances may be missed, and compliances be negative.
 _SURPRISING = 3.0
@@ -110,12 +109,13 @@ def estimate_geometry(
             'that sets of one fixture belong together.')
     fit = fit_geometry(geometry)
     held_out = hold_out(fit)
-    after = fit.rows.distances()
     evaluated = np.isfinite(held_out.length) & fit.fits
     # Noise that is not white, and what differs between placements, widen all intervals.
     widening = fit.memory * max(1.0, held_out.ratio)
     covariance = widening * fit.mixed.complete
-    change, tip = _absorbed(fit), covariance
+    change, missed = absorbed(fit, fit.used, geometry.value)
+    after = replace(fit.rows, residual=fit.rows.residual - missed).distances()
+    tip = _tip_error(fit, covariance, change)
     geometry.value[:6 * robot.n] += change[:6 * robot.n]
     geometry.move(change)
     # Whether frames or encoders are off, the values differ by that.
@@ -139,29 +139,9 @@ def estimate_geometry(
             'tool_frame': robot.tool_frame, 'gravity': np.asarray(robot.gravity).tolist(),
             'mounted_unloaded': mounted.described(loaded=False),
             'target_frame': values.target_frame or robot.tool_frame,
-            'tip_rms': _tip_error(fit, tip, change), **_findings(fit, held_out, before)},
+            'tip_rms': tip, **_findings(fit, held_out, before)},
         source=source, time=time, software_version=__version__,
         series=_series(fit, held_out, before))
-
-
-def _absorbed(fit: GeometryFit) -> Array:
-    """Return the changes of frames that hold best what encoders miss, shape (width,).
-
-    A URDF has no other place for it. Targets and fixtures follow.
-    """
-    geometry, rows, used = fit.geometry, fit.rows, fit.used
-    noise = np.array([fit.mixed.std.get(kind, 0.0) for kind in rows.kind[used].tolist()])
-    noise[rows.owner[used] < 0] = [item.std for item in geometry.known]
-    columns = rows.jacobian[used] / np.maximum(noise, _LEAST_NOISE)[:, None]
-    free = np.r_[:6 * geometry.robot.n, len(geometry.value):geometry.width]
-    known = np.ones(geometry.width)
-    for name in ('frame shift', 'frame turn'):
-        known[fit.mixed.places[name]] = fit.mixed.std[name]
-    change, own = np.zeros(geometry.width), columns[:, free] * known[free]
-    change[free] = known[free] * np.linalg.solve(
-        own.T @ own + np.eye(len(free)),
-        own.T @ columns[:, geometry.encoders] @ geometry.value[geometry.encoders])
-    return change
 
 
 def _tip_error(fit: GeometryFit, covariance: Array, change: Array) -> float:

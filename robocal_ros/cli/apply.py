@@ -48,8 +48,9 @@ _UR_JOINTS = {
     'wrist_1': 'wrist_1_joint', 'wrist_2': 'wrist_2_joint', 'wrist_3': 'wrist_3_joint'}
 # What the written URDF contains of a result, by kind; a payload is described in detail.
 _WRITTEN = {
-    'friction': 'damping and friction of {joints}, means of both directions. URDF cannot describe '
-    "Stribeck friction; the node's feed-forward compensates it too.",
+    'friction': 'damping and friction of {joints}: the line, Coulomb plus viscous friction, that '
+    'fits the law of both directions at the measured speeds. The feed-forward of the node '
+    'compensates the whole law.',
     'geometry': 'origins of {joints}. URDF cannot describe compliance; sag is corrected by a '
     'compliance result. The controller of the arm keeps its own kinematics.',
     ARM: 'masses, centres of mass and inertias of the links of {joints}. Parameter combinations '
@@ -108,8 +109,7 @@ def run(options: argparse.Namespace) -> int:
         print_line(f'{options.mjcf[1]}: {_MJCF[result.kind]} of '
                    f'{", ".join(_joint_dynamics(result))}.')
     if result.kind in _WRITTEN:
-        joints = friction_by_joint(result) if result.kind == 'friction' else (
-            result.robot.joint_names)
+        joints = _lines(result) if result.kind == 'friction' else result.robot.joint_names
         print_line(f'{options.out}: {_WRITTEN[result.kind].format(joints=", ".join(joints))}')
     for text, style in payload:
         print_line(text, style)
@@ -156,6 +156,18 @@ def urdf_with(result: CalibrationResult, urdf: str) -> str:
     raise DataError(
         f"A result of kind '{result.kind}' cannot be written into a URDF; expected one of "
         f'{", ".join(item.kind for item in registry.procedures().values() if item.urdf)}.')
+
+
+def _lines(result: CalibrationResult) -> Iterator[str]:
+    """Yield each joint with friction, and how far its line is off its law."""
+    for name, law in friction_by_joint(result).items():
+        level, slope = law.linear()
+        low, high = law.speeds
+        speed = np.linspace(low, high, 50) if np.isfinite(high) else np.zeros(0)
+        torque = np.array([sign * law.torque(sign * speed) for sign in (1.0, -1.0)])
+        error = np.abs(torque - level - slope * speed).max(initial=0.0)
+        yield f'{name} (off by up to {error:.2g} of {torque.max():.2g} ' \
+              f'{result.parameter(f"{name}.coulomb_forward").unit})' if error > 0.0 else name
 
 
 def _joint_dynamics(result: CalibrationResult) -> dict[str, dict[str, float]]:

@@ -162,8 +162,13 @@ def _show_wrenches(digest: Digest, joint_names: Sequence[str]) -> None:
             'External joint torque'))
     episodes = sorted(sorted(digest.episodes, key=lambda item: -item.peak)[:_MAX_CONTACTS],
                       key=lambda item: item.begin)
+    if digest.torque.count and not digest.torque.collisions.any():
+        print_line('No collision by joint torques: external torques of up to '
+                   f'{digest.torque.peak.max():.3g} N·m are within torque_thresholds and the '
+                   'uncertainty of friction and model. A push of that size would not be found.')
     if not episodes:
-        OUT.print('No contacts.')
+        print_line('No contacts.' if digest.links else
+                   'Contacts on links are not observed: no F/T sensor is in use.')
         return
     OUT.print(table_of(
         (('contact on', False), ('from stamp [s]', True), ('to [s]', True),

@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
         samples = _samples(table, columns)
         _write(options.bag, samples, columns, view)
     print_line(f'{table.rows} lines of {options.file} as {len(samples.stamps)} joint states in '
-               f'{options.bag}.')
+               f'{options.bag}; position_unit {", ".join(dict.fromkeys(columns.position_unit))}.')
     if columns.postures:
         print_line(f'Assumed: each posture is held for {_HOLD:g} s, and the arm moves between '
                    f'them at {_SPEED:g} rad/s.')

@@ -173,11 +173,18 @@ def _width_checks(result: CalibrationResult, limit: float) -> Iterator[Check]:
                 'makes most of it: mix slow and fast runs.' if alike > 0.5 else
                 'Longer and repeated motions narrow it.')
         unit = result.parameter(f'{joint}.coulomb_{DIRECTIONS[sides[0]]}').unit
+        widths = Z95 * np.sqrt(between.diagonal())
+        # The sum with a viscous part may be known all the same.
+        unknown = ', '.join(
+            f'{DIRECTIONS[side]} {law.coulomb[side]:.3g} ± {widths[side]:.3g} {unit}'
+            for side in sides if law.coulomb[side] < widths[side])
         yield Check(
             f'{joint}: width', share <= limit, 100.0 * share, 100.0 * limit, '%',
             f"Joint '{joint}': the 95 % interval of the friction torque is ±{half:.3g} {unit}, "
             f'{100.0 * share:.0f} % of it (RMS over the measured speeds; limit '
             f'{100.0 * limit:.0f} %, max_friction_interval).'
+            + (f' Coulomb friction by itself is not known ({unknown}): use the whole law, and at '
+               'the measured speeds only.' if unknown else '')
             + ('' if share <= limit else f' {cure}'), 'informative')
 
 

@@ -222,7 +222,7 @@ def comparison(first: CalibrationResult, second: CalibrationResult) -> Panel:
     """
     for what, own, other in (
             ('kinds', first.kind, second.kind), ('frames', first.frame, second.frame),
-            ('joints', first.robot.joint_names, second.robot.joint_names)):
+            ('joints', *(', '.join(r.robot.joint_names) for r in (first, second)))):
         if own != other:
             raise ConfigurationError(
                 f'Results of different {what} cannot be compared: {own} and {other}.')

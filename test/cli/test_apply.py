@@ -126,6 +126,21 @@ def test_friction_goes_into_dynamics(urdf: Path, applied: Applied) -> None:
     assert model.damping[5] == pytest.approx(0.6)
     assert model.friction[5] == pytest.approx(0.7)
     assert 'joint_6' in told
+    assert 'off by' not in told
+
+
+def test_how_far_a_line_is_off_its_law_is_stated(urdf: Path, applied: Applied) -> None:
+    made = friction_result(laws={'joint_6': {'speeds': [0.1, 1.0]}})
+    result = replace(made, parameters=(*made.parameters, *(
+        Parameter(f'joint_6.exponent_{side}', '1', 0.5, 0.001)
+        for side in ('forward', 'backward'))))
+    told, out = applied(result, urdf)
+    model, speed = Robot(out.read_text()).model, np.linspace(0.1, 1.0, 50)
+    law = 0.7 + 0.6 * np.sqrt(speed)
+    error = np.abs(law - model.friction[5] - model.damping[5] * speed).max()
+    off, size = re.search(r'joint_6 \(off by up to (\S+) of (\S+) N·m\)', told).groups()
+    assert float(off) == pytest.approx(error, rel=0.05)
+    assert float(size) == pytest.approx(1.3)
 
 
 def test_the_filter_of_a_wrist_sensor_gets_the_weight_in_its_frame(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -339,6 +340,19 @@ def test_sensors_without_bias_need_none(recorded: Recorded, run: Run, tmp_path: 
     assert 'taken to be without bias' in told
     assert not (tmp_path / 'bag.wrench.yaml').exists()
     assert len(rows[LINK]) > 900
+
+
+def test_torques_alone_do_not_show_that_nothing_was_touched(
+    recorded: Recorded, run: Run, tmp_path: Path
+) -> None:
+    efforts = [message for message in recorded.messages if message[1] == '/joint_states']
+    urdf = tmp_path / 'bare.urdf'
+    urdf.write_text(default_cell.urdf().replace('"ft_', '"plain_'))
+    told, _ = run(efforts, '--urdf', urdf)
+    assert 'No contacts.' not in told
+    assert 'Contacts on links are not observed: no F/T sensor is in use.' in told
+    assert re.search(r'No collision by joint torques: external torques of up to \S+ N·m are '
+                     r'within torque_thresholds .*A push of that size would not be found', told)
 
 
 def test_a_bad_sensor_costs_its_links_and_is_named(recorded: Recorded, run: Run) -> None:

@@ -56,7 +56,8 @@ def test_a_log(
     text = HEADER + ''.join(
         f'{5.0 + 0.01 * i!r},' + ','.join(map(repr, row)) + '\n'
         for i, row in enumerate(rows.tolist()))
-    imported(text, {**LOG, **changes})
+    told = imported(text, {**LOG, **changes})
+    assert f"position_unit {', '.join(changes.get('position_unit', ['rad']))}." in told
     intake = JointIntake(plain(('a', 'b')), np.ones(2), need_effort=True)
     with Bag(tmp_path / 'bag') as bag:
         bag.read({'/joint_states': intake.take})

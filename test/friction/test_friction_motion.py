@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -78,6 +79,10 @@ def test_an_interval_as_wide_as_friction_fails():
     assert wide
     assert not all(check.passed for check in wide)
     assert 'max_friction_interval' in wide[0].reason
+    assert re.search(r'Coulomb friction by itself is not known \((forward|backward) \S+ ± '
+                     r'\S+ N·m.*\): use the whole law', ' '.join(c.reason for c in wide))
+    (narrow,) = [check for check in found(1.0).checks if check.name == f'{LAST}: width']
+    assert 'by itself' not in narrow.reason
 
 
 def test_the_tilt_of_the_base_is_not_friction():

@@ -263,7 +263,7 @@ def test_simulated_time_follows_the_real_time_factor() -> None:
     begin, wall = rig.arm._simulator.now, time.monotonic()
     with rig:
         rig.spin(1.2)
-        # A busy machine may lag, and make up for it; since the start, simulated time must not lead.
+        # A busy machine may lag and catch up; since the start, simulated time must not lead.
         assert 0.1 < (rig.time - begin) / (time.monotonic() - wall) < 1.05
         handle = rig.send(trajectory((4.0, MOVED)))
         rig.spin(0.5)

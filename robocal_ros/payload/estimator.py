@@ -304,7 +304,10 @@ _SLOW, _LEAST_NOISE = 1e-3, 1e-4
 # Centre of an unknown load in the tool frame, beside the axis by a third of its distance, because
 # what is on the axis by chance is known better than others; and its radius of gyration [m].
 _CENTRE, _RADIUS = (0.03, 0.03, 0.1), 0.05
-# Travel of a joint within which friction stays the same of which nothing is known [rad].
+# Scatter of a sensor's readings between postures, as by hysteresis, as a share of the load's
+# largest: an assumption, of what only the run can tell.
+_SCATTER = 0.003
+# Travel within which friction of which nothing is known, and that scatter, stay the same [rad].
 _LASTING = 0.2
 
 
@@ -317,7 +320,7 @@ def expected_result(
     The estimator gets the samples that the identified arm, else that of the URDF, would give, with
     the noise of the resting arm and what the identification did not explain, and states the
     intervals and checks of its own regressors and priors, but for those whether the model holds.
-    Errors that priors do not cover are not in it.
+    Errors that priors do not cover are not in it, but for the hysteresis of a wrist sensor.
 
     Args:
         by: The estimator.
@@ -350,6 +353,7 @@ def expected_result(
     torque = NewtonEuler(carrying, robot.tool_frame).torque(q, v, a)
     noise = np.maximum(rest.joints.effort.std(axis=0), _LEAST_NOISE * np.abs(torque).max())
     generator = np.random.default_rng(0)
+    path = np.cumsum(np.abs(np.diff(q, axis=0, prepend=q[:1])), axis=0)
     if not external:
         friction = _friction(robot, inputs, motion, torque, known)
         left, travel = values.friction_change_std * friction, np.full(robot.n, _LASTING)
@@ -359,7 +363,7 @@ def expected_result(
             left, travel = np.array([(known.settings['unexplained'][name], lasting.get(
                 name, _LASTING)) for name in robot.joint_names]).T
             noise = np.zeros_like(noise)
-        torque = torque + friction + left * _lasting(generator, motion, travel)
+        torque = torque + friction + left * _lasting(generator, path / travel)
     joints = JointSamples(robot.joint_names, motion.time, q, v,
                           torque + noise * generator.normal(size=torque.shape))
     wrenches = {}
@@ -372,7 +376,13 @@ def expected_result(
         if not len(readings := rest.wrench(need.topic)):
             raise DataError(f"No readings of F/T sensor '{need.frame}' on topic '{need.topic}'. "
                             'Correct sensor_topic, or start its driver.')
-        spread = readings.wrench.std(axis=0)
+        # One reading with each joint state tells as much as all of the sensor's own rate.
+        every, wanted = (float(np.ptp(time)) / max(len(time) - 1, 1) for time in (
+            readings.time, motion.time))
+        spread = readings.wrench.std(axis=0) * np.sqrt(every / wanted)
+        size = np.repeat([np.abs(part).max() for part in np.split(wrench, 2, axis=1)], 3)
+        wrench = wrench + _SCATTER * size * _lasting(
+            generator, np.tile(path.sum(axis=1, keepdims=True) / _LASTING, 6))
         wrenches[need.topic] = WrenchSamples(
             need.frame, motion.time, wrench + spread * generator.normal(size=wrench.shape))
     result = by.result(robot, Recording(joints, wrenches), values, inputs)
@@ -394,11 +404,11 @@ def _friction(
     return np.where(known.known, known.torque(motion.velocity, load), torque)
 
 
-def _lasting(generator: np.random.Generator, motion: Trajectory, travel: Array) -> Array:
-    """Return errors of standard deviation 1 that last for a travel of each joint, shape (k, n)."""
-    path = np.cumsum(np.abs(np.diff(motion.position, axis=0, prepend=motion.position[:1])), axis=0)
-    place = (path / travel).astype(int)
-    return np.take_along_axis(generator.normal(size=(place.max() + 1, len(travel))), place, axis=0)
+def _lasting(generator: np.random.Generator, path: Array) -> Array:
+    """Return errors of standard deviation 1 that last for a path of 1, shape (k, n)."""
+    place = path.astype(int)
+    return np.take_along_axis(
+        generator.normal(size=(place.max() + 1, place.shape[1])), place, axis=0)
 
 
 _SHOWN = 7

@@ -15,13 +15,14 @@ from robocal_ros.payload import (
     PAYLOAD,
     PayloadParameters,
     duration_in,
+    estimator,
     expected_result,
     expected_text,
     gain_std_in,
     objection_in,
     verdict_in,
 )
-from robocal_ros.results import Check, Inputs
+from robocal_ros.results import CalibrationResult, Check, Inputs
 from robocal_ros.robot import Trajectory
 
 TOPIC = 'ft_wrist/wrench'
@@ -32,6 +33,12 @@ VALUES = PayloadParameters(method='excitation', sensor_frame=SENSORS['robocal'][
 @pytest.fixture(scope='module')
 def record() -> Record:
     return Record('robocal', TOOL, exciting())
+
+
+@pytest.fixture(scope='module')
+def stored(record: Record) -> CalibrationResult:
+    return PAYLOAD.result(record.robot, Recording(record.joints(2), {TOPIC: record.readings(2)}),
+                          VALUES, Inputs())
 
 
 def resting(record: Record, noise: float) -> Recording:
@@ -49,28 +56,45 @@ def motion(record: Record) -> Trajectory:
     return Trajectory(record.time, *record.motion.at(record.time))
 
 
-def test_intervals_are_those_of_the_run(record: Record) -> None:
-    stated = PAYLOAD.result(record.robot, Recording(record.joints(2), {TOPIC: record.readings(2)}),
-                            VALUES, Inputs())
+def test_intervals_are_those_of_the_run(record: Record, stored: CalibrationResult) -> None:
     expected = expected_result(PAYLOAD, record.robot, VALUES, Inputs(), motion(record),
                                resting(record, 0.1), TOOL.mass)
     for name in ('mass', 'com_x', 'com_y', 'com_z'):
-        ratio = expected.parameter(name).std / stated.parameter(name).std
+        ratio = expected.parameter(name).std / stored.parameter(name).std
         assert 1.0 / 1.5 < ratio < 1.5, (name, ratio)
     # What carries the sensor's noise, and no bias of it, is in the expected load.
     assert expected.parameter('mass').value == pytest.approx(TOOL.mass, rel=0.02)
-    assert verdict_in(expected_text(expected)) == stated.verdict.value == 'pass'
+    assert verdict_in(expected_text(expected)) == stored.verdict.value == 'pass'
 
 
-def test_the_stored_payload_of_the_tool_tells_its_centre(record: Record) -> None:
-    stored = PAYLOAD.result(record.robot, Recording(record.joints(2), {TOPIC: record.readings(2)}),
-                            VALUES, Inputs())
+def test_the_stored_payload_of_the_tool_tells_its_centre(
+    record: Record, stored: CalibrationResult
+) -> None:
     inputs = Inputs(beside={'payload': stored})
     for values, same in ((VALUES, True), (replace(VALUES, tool='another'), False)):
         expected = expected_result(PAYLOAD, record.robot, values, inputs, motion(record),
                                    resting(record, 0.1), TOOL.mass)
         off = expected.values(('com_x', 'com_y', 'com_z')) - TOOL.com
         assert (np.abs(off).max() < 2e-3) == same
+
+
+def test_a_sensor_that_reads_more_often_tells_more(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside its noise, it scatters by a share of the load between postures."""
+    rest = resting(record, 0.1)
+    own = rest.wrench(TOPIC)
+    often = replace(rest, wrenches={TOPIC: replace(own, time=own.time / 4.0)})
+
+    def residual(rest: Recording) -> float:
+        """Return what is expected to be left of the force [N]."""
+        return expected_result(PAYLOAD, record.robot, VALUES, Inputs(), motion(record), rest,
+                               TOOL.mass).fit[0].after
+
+    scattering = residual(often)
+    monkeypatch.setattr(estimator, '_SCATTER', 0.0)
+    assert residual(rest) == pytest.approx(2.0 * residual(often), rel=0.02)
+    assert scattering > 1.2 * residual(often)
 
 
 def test_whether_the_model_holds_is_not_foreseen(record: Record) -> None:

@@ -59,6 +59,7 @@ from robocal_ros.compliance.measurement import (
     least_squares_transform,
 )
 from robocal_ros.compliance.model import Mounted
+from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError, FileFormatError
 from robocal_ros.estimation import Effect, MixedFit, fit_mixed
 from robocal_ros.files import Positive, Section, read_as, read_text
@@ -459,7 +460,7 @@ class ArmGeometry:
 
     def __init__(
         self, robot: Robot, mounted: Mounted, target: Target, data: Observations,
-        weight_std: float,
+        values: ComplianceParameters,
     ) -> None:
         """Start from the nominal arm.
 
@@ -478,8 +479,11 @@ class ArmGeometry:
         bodies = len(next(iter(self._arms.values()))) - 2
         self.value = np.zeros(7 * robot.n)
         self.nuisances: dict[str, tuple[slice, float]] = {}
+        scales = {_scale_of(item): values.board_scale_std if item.corners
+                  else values.tracker_scale_std for item in data.sets if item.reading.size}
         for name, count, std in (
-                (_WEIGHTS, robot.n, weight_std), (_BODIES, bodies, 1.0),
+                (_WEIGHTS, robot.n, values.arm_model_std), (_BODIES, bodies, 1.0),
+                *((name, 1, std) for name, std in scales.items() if std > 0.0),
                 *((f'{camera}.{name}', 1, std) for camera in dict.fromkeys(
                     item.camera for item in data.sets if item.corners)
                   for name, std in zip(INTRINSICS, self.cameras[camera].std.tolist(),
@@ -611,6 +615,10 @@ class ArmGeometry:
             jacobian[:, 3:, self.columns['turn', item.target]] = at.tool @ self.turns[item.target]
         return jacobian
 
+    def _scale(self, item: ObservedSet) -> slice:
+        """Return the column of the scale of a set's readings; none if that is exact."""
+        return self.nuisances.get(_scale_of(item), (slice(0), 0.0))[0]
+
     def scaled(self, noise: float = _NOISE) -> Array:
         """Return the Jacobian in units of noise and of what is known before, (rows, width).
 
@@ -644,6 +652,8 @@ class ArmGeometry:
                 item.reading[:, :3] @ fixture.rotation.T + fixture.translation)
             own[:] = -np.eye(6)
             own[:, :3, 3:] = np.cross(measured[:, None], np.eye(3)).transpose(0, 2, 1)
+            # A larger scale puts what is seen farther away.
+            jacobian[:, :3, self._scale(item)] = (fixture.translation - point)[:, :, None]
             if item.corners:
                 yield item.kind, *self._seen(item, at, jacobian)
                 return
@@ -743,7 +753,8 @@ class ArmGeometry:
                     moved = jacobian[:, :, None, self.columns['fixture', item.fixture]]
                     jacobian[:, :, mine] = (waves[:, None, :, None] * moved).reshape(
                         *residual.shape, -1)
-                    residual = residual + jacobian[:, :, mine] @ self.value[mine]
+                    for own in (mine, self._scale(item)):
+                        residual = residual + jacobian[:, :, own] @ self.value[own]
                 parts.append((residual.ravel(), jacobian.reshape(-1, self.width),
                               np.full(residual.size, kind, dtype=object),
                               np.repeat(owner, residual.shape[1])))
@@ -1086,6 +1097,11 @@ def absorbed(fit: GeometryFit, used: Flags, value: Array) -> tuple[Array, Array]
 def _per_turn(q: Array) -> Array:
     """Return sine and cosine of joint angles (k, n), shape (k, 2, n)."""
     return np.stack((np.sin(q), np.cos(q)), axis=1)
+
+
+def _scale_of(item: ObservedSet) -> str:
+    """Return the name of the unknown scale of a set's readings, that of its tracker or board."""
+    return f'{item.target if item.kind == "camera" else item.fixture}.scale'
 
 
 def _rotations(item: ObservedSet) -> Array:

@@ -98,7 +98,7 @@ def estimate_geometry(
     """
     check_arm(robot, values)
     robot.check_untied('Calibration of the geometry')
-    geometry = ArmGeometry(robot, mounted, Target.of(robot, values), data, values.arm_model_std)
+    geometry = ArmGeometry(robot, mounted, Target.of(robot, values), data, values)
     geometry.check_amount()
     before, limit = _nominal_rows(geometry).distances(), values.max_nominal_error
     if (middle := float(np.median(before))) > limit:
@@ -204,7 +204,7 @@ def before_and_after(
         by the calibrated one, likewise.
 
     """
-    geometry = ArmGeometry(robot, mounted, Target.of(robot, values), data, values.arm_model_std)
+    geometry = ArmGeometry(robot, mounted, Target.of(robot, values), data, values)
     points = np.concatenate([geometry.kinematics(item).point for item in data.sets])
     before, after = (rows.residual[rows.positions].reshape(-1, 3) for rows in (
         _nominal_rows(geometry), fit_geometry(geometry).rows))

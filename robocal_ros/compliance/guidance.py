@@ -92,7 +92,7 @@ def advise(
     target, newest = Target.of(robot, values), data.sets[-1]
     off, doubt = None, ''
     try:
-        geometry = ArmGeometry(robot, mounted, target, data, values.arm_model_std)
+        geometry = ArmGeometry(robot, mounted, target, data, values)
         geometry.check_amount()
         fit = fit_geometry(geometry)
         off = float(fit.rows.distances()[-1])
@@ -100,12 +100,12 @@ def advise(
             doubt = (f'It contradicts the others by {1e3 * off:.2f} mm'
                      f'{other_socket(fit, newest, len(newest) - 1, off)}: repeat it.')
     except DataError:
-        geometry = ArmGeometry(robot, mounted, target, data, values.arm_model_std)
+        geometry = ArmGeometry(robot, mounted, target, data, values)
     candidates = _candidates(geometry, newest, seed)
     proposed = replace(newest, posture=candidates, reading=np.zeros((
         len(candidates), newest.reading.shape[1])))
     every = ArmGeometry(robot, mounted, target, replace(data, sets=(
-        *data.sets, *([proposed] if len(candidates) else ()))), values.arm_model_std)
+        *data.sets, *([proposed] if len(candidates) else ()))), values)
     rows = every.scaled()
     begin = len(rows) - len(candidates) * newest.coordinates
     own, blocks = rows[:begin], rows[begin:].reshape(

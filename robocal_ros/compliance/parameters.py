@@ -90,6 +90,10 @@ class ComplianceParameters(ResumableParameters):
         arm_model_std: Geometry only: prior standard deviation of each joint's torque by the links
             of the URDF, as a share of it. Compliances identified from the arm's own weight alone
             are no more accurate.
+        tracker_scale_std: Geometry only: standard deviation of the scale of a tracker's readings,
+            1e-5 for a laser tracker; 0 is exact. Lengths of the arm are no more accurate.
+        board_scale_std: Geometry only: standard deviation of the scale of the positions of a
+            board's corners, 1e-4 for one that was measured. Lengths are no more accurate.
         carried: Payload assumed by deflection and trajectory correction: the payload result, the
             load of this procedure with the tool, none, or the first of these that is known.
         correct_own_weight: Include the sag under the arm's own weight in deflection and
@@ -143,6 +147,8 @@ class ComplianceParameters(ResumableParameters):
     max_nominal_error: float = parameter(0.03, unit='m', minimum=1e-4, maximum=1.0, dynamic=True)
     max_held_out_error: float = parameter(0.001, unit='m', minimum=1e-6, maximum=0.1, dynamic=True)
     arm_model_std: float = parameter(0.05, minimum=0.0, maximum=1.0, dynamic=True)
+    tracker_scale_std: float = parameter(2e-4, minimum=0.0, maximum=0.1, dynamic=True)
+    board_scale_std: float = parameter(5e-4, minimum=0.0, maximum=0.1, dynamic=True)
     carried: str = parameter('auto', choices=('auto', 'payload', 'load', 'none'))
     correct_own_weight: bool = parameter(True, dynamic=True)
 

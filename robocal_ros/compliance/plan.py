@@ -286,7 +286,7 @@ def plan_geometry(
     posed = values.tracker_message == 'pose'
     geometry = ArmGeometry(robot, Mounted(None), target, Observations((tracked_set([
         EndPosition(q, point, rotation if posed else None, nothing, nothing, 1, 0, 0.0)
-        for q, (rotation, point) in zip(drawn, poses, strict=True)]),)), values.arm_model_std)
+        for q, (rotation, point) in zip(drawn, poses, strict=True)]),)), values)
     blocks = geometry.scaled().reshape(len(drawn), -1, geometry.width)
     least = -(-geometry.least // blocks.shape[1])
     if count < least:

@@ -110,7 +110,7 @@ def test_postures_for_the_geometry_beat_those_by_chance(
         nothing = np.zeros((0, 0))
         geometry = ArmGeometry(robot, Mounted(None), POINT, Observations((tracked_set([
             EndPosition(q, target_pose(robot, q, POINT)[1], None, nothing, nothing, 1, 0, 0.0)
-            for q in postures]),)), 0.05)
+            for q in postures]),)), values)
         free = np.r_[geometry.encoders, geometry.drift]
         rows = np.delete(geometry.linearised().jacobian, free, axis=1) / 1e-4
         known = np.repeat([2e-3, 1e-2, 1e-4, 0.05, 1.0], [18, 18, 6, 6, 9])

@@ -94,10 +94,11 @@ def test_jacobians_are_those_of_finite_differences(
 ) -> None:
     """Also of residuals without a length, away from the nominal arm."""
     # Residuals of images are infinitesimal, too: these have little noise, and are fitted first.
-    # Nor do the torques of a compliant arm change with its frames.
+    # Nor do the torques of a compliant arm change with its frames, nor what a scale changes.
     monkeypatch.setattr('benchmarks.geometry.CORNER', 1e-2)
     cell = Cell(SEED)
     cell.compliance = np.zeros(ROBOT.n)
+    values = replace(VALUES, board_scale_std=0.0)
     data = cell.camera(kind) if kind in CAMERAS else {
         'sockets': balls, 'tracker': tracked, 'poses': posed(), 'plane': touching()}[kind]
     # With a wave of drift in each direction.
@@ -106,12 +107,12 @@ def test_jacobians_are_those_of_finite_differences(
     few = replace(first, posture=first.posture[:8], reading=first.reading[:8],
                   corners=first.corners[:8])
     geometry = ArmGeometry(ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated),
-                           replace(data, sets=(few,)), 0.05)
+                           replace(data, sets=(few,)), values)
     geometry.linearised()
     geometry.value[:6 * ROBOT.n] = 1e-3 * np.random.default_rng(0).normal(size=6 * ROBOT.n)
     if kind in CAMERAS:
         found = ArmGeometry(ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated), data,
-                            0.05)
+                            values)
         fit_geometry(found)
         geometry.value[:geometry.drift.start] = found.value[:found.drift.start]
         geometry.targets, geometry.turns, geometry.fixtures = (
@@ -141,7 +142,8 @@ def test_rows_of_each_pose_are_together_behind_known_distances(balls: Observatio
     one, other = balls.sets[:2]
     known = KnownDistance((one.fixture, other.fixture), 0.5, 1e-3)
     data, poses = Observations((one, other, *posed().sets), (known,)), len(posed().sets[0])
-    geometry = ArmGeometry(ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated), data, 0.05)
+    geometry = ArmGeometry(
+        ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated), data, VALUES)
     rows = geometry.scaled(1.0)
     assert rows[0, geometry.columns['fixture', one.fixture]].any()
     blocks = rows[-6 * poses:].reshape(poses, 6, geometry.width)
@@ -183,7 +185,7 @@ def test_the_hidden_arm_is_found_within_the_stated_uncertainty(
 
 
 def test_the_written_urdf_is_the_arm_that_was_found(tracked: Observations) -> None:
-    result = estimated(tracked)
+    result = estimated(tracked, tracker_scale_std=0.0)
     robot = Robot(with_frames(urdf_of(CELL.name), result), tool_frame=ROBOT.tool_frame)
     target = result.values([f'target.{axis}' for axis in 'xyz'])
     # The pose of the root in the tracker's frame is unobservable: distances between points are.
@@ -204,6 +206,45 @@ def test_the_written_urdf_is_the_arm_that_was_found(tracked: Observations) -> No
     assert 0.5 < np.sqrt(np.mean(np.sum(off**2, axis=1))) / result.settings['tip_rms'] < 1.5
     # The first frame and the pose of the tracker are not told apart.
     assert result.parameter(f'{robot.joint_names[0]}.x').state is State.NOT_IDENTIFIED
+
+
+@pytest.mark.parametrize(('kind', 'scale'), [('tracker', 4e-4), ('camera', 1e-3),
+                                             ('camera_on_tool', 1e-3)])
+def test_lengths_are_no_more_accurate_than_the_scale_of_what_sees_them(
+    kind: str, scale: float, tracked: Observations
+) -> None:
+    (item,) = (tracked if kind == 'tracker' else (data := Cell(SEED).camera(kind))).sets
+    if kind == 'tracker':
+        data = Observations((replace(item, reading=item.reading * (1.0 + scale)),))
+    else:
+        corners = tuple(part * ([1.0 + scale] * 3 + [1.0] * 2) for part in item.corners)
+        reading = item.reading * ([1.0 + scale] * 3 + [1.0] * 4)
+        data = replace(data, sets=(replace(item, corners=corners, reading=reading),))
+    exact = 'tracker_scale_std' if kind == 'tracker' else 'board_scale_std'
+
+    def off(**values: float) -> float:
+        result = estimated(data, **values)
+        assert result.verdict is Verdict.PASS, result.reasons
+        return tip_error(Cell(SEED), result, item.posture.min(axis=0), item.posture.max(
+            axis=0)) / result.settings['tip_rms']
+
+    assert off() < 2.5 < 5.0 < off(**{exact: 0.0})
+
+
+def test_a_known_distance_tells_the_scale_of_a_tracker(
+    balls: Observations, tracked: Observations
+) -> None:
+    (item,) = tracked.sets
+    sure = estimated(Observations((*balls.sets, item)), tracker_scale_std=0.0)
+    one, other = '0/0', balls.sets[-1].fixture
+    apart = np.linalg.norm(np.subtract(*(sure.settings['fixtures'][name]
+                                         for name in (one, other))))
+    data = Observations((*balls.sets, replace(item, reading=item.reading * 1.001)),
+                        (KnownDistance((one, other), apart, 2e-5),))
+    scale = estimated(data).parameter('tracker.scale')
+    assert scale.state is State.IDENTIFIED
+    assert scale.std < 1e-4
+    assert abs(scale.value + 0.001) < 3.0 * scale.std
 
 
 def test_balls_alone_do_not_shrink_the_arm(balls: Observations) -> None:
@@ -297,7 +338,7 @@ def test_of_few_observations_only_the_one_that_is_off_is_named(seed: int) -> Non
         reading = item.reading[:17] + off * np.outer(np.arange(17) == 5, [1.0, 0.0, 0.0])
         few = replace(item, posture=item.posture[:17], reading=reading, lines=item.lines[:17])
         fit = fit_geometry(ArmGeometry(robot, Mounted(None), Target(
-            robot.tool_frame, cell.stated), Observations((few,)), 0.05))
+            robot.tool_frame, cell.stated), Observations((few,)), VALUES))
         assert np.flatnonzero(~fit.fits).tolist() == [5] * (off > 0.0)
 
 

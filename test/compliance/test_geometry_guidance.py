@@ -62,7 +62,7 @@ def test_what_is_proposed_is_in_contact_and_tells_more_than_chance(sets) -> None
                        reading=np.zeros((len(last) + len(q), 0)))
         rows = ArmGeometry(
             ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated),
-            Observations((*sets[:2], more)), VALUES.arm_model_std).scaled(1e-4)
+            Observations((*sets[:2], more)), VALUES).scaled(1e-4)
         return float(np.linalg.slogdet(np.eye(rows.shape[1]) + rows.T @ rows)[1])
 
     others = [known(advise(ROBOT, Observations(sets[:3]), VALUES, Mounted(None), count=4,

@@ -29,7 +29,7 @@ import scipy
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.estimation.adequacy import degrees_of_freedom
-from robocal_ros.estimation.least_squares import scaled_inverse
+from robocal_ros.estimation.least_squares import RANK_TOLERANCE, scaled_inverse
 
 # Range in which the sizes of random effects are searched, relative to the residuals.
 _SMALLEST, _LARGEST = 1e-4, 1e2
@@ -87,6 +87,10 @@ class MixedFit(NamedTuple):
             estimated without some rows.
         complete: Covariance of fixed parameters and coefficients, shape (p + q, p + q).
         places: Places of each effect's coefficients among both, by name.
+        likelihood: Logarithm of the restricted likelihood, apart from a constant that does not
+            depend on the effects.
+        explained: Returns by how much further columns, shape (k, r), would reduce the squares of
+            the residuals in standard deviations.
 
     """
 
@@ -98,6 +102,8 @@ class MixedFit(NamedTuple):
     left_out: Callable[[slice | Flags], tuple[Array, Array]]
     complete: Array
     places: dict[str, slice]
+    likelihood: float
+    explained: Callable[[Array], float]
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,7 @@ class _Equations:
     """Mixed-model equations for given sizes, about a first solution.
 
     Attributes:
+        weight: One over the noise, shape (k,).
         weighted: Columns of fixed parameters and coefficients over the noise, shape (k, p + q).
         right: Residuals of the first solution over the noise, shape (k,).
         matrix: Normal equations, shape (p + q, p + q).
@@ -115,6 +122,7 @@ class _Equations:
 
     """
 
+    weight: Array
     weighted: Array
     right: Array
     matrix: Array
@@ -172,8 +180,8 @@ class _Problem:
         factor, info = scipy.linalg.lapack.dpotrf(matrix * np.outer(scale, scale), lower=1)
         if info != 0:
             inverse = scaled_inverse(matrix)
-            return _Equations(weighted, right, matrix, inverse, inverse @ (weighted.T @ right),
-                              np.inf, np.zeros(len(logarithms)))
+            return _Equations(weight, weighted, right, matrix, inverse,
+                              inverse @ (weighted.T @ right), np.inf, np.zeros(len(logarithms)))
         lower = np.tril(scipy.linalg.lapack.dpotri(factor, lower=1)[0])
         inverse = (lower + np.tril(lower, -1).T) * np.outer(scale, scale)
         solution = inverse @ (weighted.T @ right)
@@ -195,7 +203,7 @@ class _Problem:
                    for (effect, part), size in zip(self.effects, sizes, strict=True)
                    if effect.estimated]
         slope = np.array(by_size) * (self.scales * np.exp(logarithms))**2
-        return _Equations(weighted, right, matrix, inverse, solution, objective, slope)
+        return _Equations(weight, weighted, right, matrix, inverse, solution, objective, slope)
 
     def objective(self, logarithms: Array) -> tuple[float, Array]:
         """Return the objective per measurement and its derivatives.
@@ -224,7 +232,7 @@ def fit_mixed(
     count = len(problem.unknown)
     low, high = np.log(_SMALLEST), np.log(_LARGEST)
     best = np.zeros(0) if not count else scipy.optimize.minimize(
-        problem.objective, np.full(count, -1.0), jac=True, method='L-BFGS-B',
+        problem.objective, np.zeros(count), jac=True, method='L-BFGS-B',
         bounds=[(low, high)] * count,
         options={'ftol': 1e-13, 'gtol': 1e-7, 'maxcor': 20}).x
     equations = problem.equations(best)
@@ -250,6 +258,12 @@ def fit_mixed(
         return np.asarray(problem.start + inverse @ (
             weighted.T @ right - weighted[rows].T @ right[rows])), inverse
 
+    def explained(columns: Array) -> float:
+        more = columns * equations.weight[:, None]
+        free = more - weighted @ (equations.inverse @ (weighted.T @ more))
+        slope = more.T @ (right - weighted @ equations.solution)
+        return float(slope @ np.linalg.pinv(more.T @ free, RANK_TOLERANCE, hermitian=True) @ slope)
+
     solution = problem.start + equations.solution
     return MixedFit(
         solution[:p], equations.inverse[:p, :p],
@@ -257,7 +271,8 @@ def fit_mixed(
         {effect.name: size for (effect, _), size in zip(
             problem.effects, problem.sizes(best), strict=True)},
         freedom, left_out, equations.inverse,
-        {effect.name: part for effect, part in problem.effects if effect.rows is None})
+        {effect.name: part for effect, part in problem.effects if effect.rows is None},
+        -equations.objective, explained)
 
 
 @dataclass(frozen=True)

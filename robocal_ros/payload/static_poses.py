@@ -62,6 +62,9 @@ _UNITS = ('kg', 'm', 'm', 'm', 'N', 'N', 'N', 'N·m', 'N·m', 'N·m', 'rad', 'ra
 MIN_POSES = 6
 """Fewest different postures."""
 
+CHANGE = 'change of load after posture'
+"""Start of the name of a change of the load; the number of postures before it follows."""
+
 MIN_MASS = 0.02
 """Smallest mass that is distinguished from no payload [kg]."""
 
@@ -244,6 +247,21 @@ class Postures:
         """Reading minus the wrench of links distal to the sensor, shape (n, 6)."""
         return self.wrench - self.carried(np.zeros(4), self.gravity)
 
+    @property
+    def changes(self) -> dict[str, Array]:
+        """Columns of loads that change once, from half less to half more, (n, 6, 4), by name.
+
+        Of the mass, and of first moments over the arm of the load [kg].
+        """
+        load, number = self.regressor[:, :, :4] * self.scale, np.arange(len(self.poses))
+        return {f'{CHANGE} {before}': load * np.where(number < before, -0.5, 0.5)[:, None, None]
+                for before in number[1:]}
+
+    @property
+    def scale(self) -> Array:
+        """Mass and first moments of one kilogram at the arm of the load, shape (4,)."""
+        return np.array([1.0, *[lever_arm(self.measured)] * 3])
+
     def carried(self, value: Array, gravity: Array) -> Array:
         """Return the wrench of load and links, shape (n, 6).
 
@@ -308,6 +326,20 @@ class Estimate:
     def load(self) -> Array:
         """Wrench of the load, shape (n, 6) [N, N·m]."""
         return np.asarray(self.columns[:, :, :4] @ self.fit.value[:4])
+
+    @property
+    def change(self) -> tuple[str, Array]:
+        """Name of the change of load, and by how much either load differs from their mean.
+
+        The latter is the mean square of masses and first moments, shape (4, 4). Without a change,
+        the name is empty and they are 0.
+        """
+        name = next((name for name in self.effects if name.startswith(CHANGE)), '')
+        if not name:
+            return '', np.zeros((4, 4))
+        part, half, step = (self.fit.places[name], 0.5 * self.postures.scale,
+                            self.fit.coefficients[name])
+        return name, np.outer(half, half) * (self.fit.complete[part, part] + np.outer(step, step))
 
     def cable(self, stiffness: float) -> tuple[str, ...]:
         """Return the effects of a cable in the model, none if four times as stiff as expected.
@@ -464,6 +496,13 @@ def fitted(
                            rows=None if effect.rows is None else np.append(effect.rows, False))
                    for effect in effects]
     fit = fit_mixed(rows, read, noise, effects)
+    changes = [Effect(name, np.pad(columns.reshape(-1, 4), ((0, len(read) - 6 * count), (0, 0))))
+               for name, columns in postures.changes.items()]
+    change = max(changes, key=lambda effect: fit.explained(effect.columns))
+    # It may be after any posture, each of which is as likely.
+    other = fit_mixed(rows, read, noise, [*effects, change])
+    if other.likelihood - fit.likelihood > np.log(count - 1):
+        fit, effects = other, [*effects, change]
     angles = angles + (fit.value[10:] if estimated else fit.coefficients['tilt'])
     return Estimate(postures, fit, columns, tilt, angles, {
         effect.name: effect.columns[:6 * count].reshape(count, 6, -1) for effect in effects},
@@ -494,10 +533,15 @@ def estimate(
             f'The estimated mass is {mass:.3f} kg; at least {MIN_MASS} kg are needed to '
             'distinguish it from no payload. Is a tool mounted?')
     check_payload_limit(mass, values)
+    change, off = found.change
     # As part of what the sensor carries, and as what is left of it without the URDF's links.
-    (_, carried), (parameters, covariance) = (
-        _load_in_tool_frame(robot, sensor.frame, found, share**2 * body_covariance(
-            distal, values.arm_model_std)[:4, :4]) for share in (0.0, 1.0))
+    (_, steady), (_, carried), (parameters, covariance) = (
+        _load_in_tool_frame(robot, sensor.frame, found, part) for part in (
+            0.0 * off, off, off + body_covariance(distal, values.arm_model_std)[:4, :4]))
+    due = np.diag(carried - 2.0 * steady)[:4] > 0.0
+    said = change and ' Most of it is due to ' + _sentence(
+        change, found.effects[change], found.fit.coefficients[change], found.load,
+        found.postures.time) + '.'
     if values.estimate_gravity and 'tilt' in found.effects:
         parameters += tuple(Parameter(
             name, 'rad', state=State.NOT_IDENTIFIED, note='these postures do not observe the '
@@ -514,7 +558,8 @@ def estimate(
         covariance=covariance,
         fit=fits(readings, residual), validation=fits(readings, left_out),
         checks=(
-            *accuracy_checks(robot, parameters[:4], carried[:4, :4], values, '', '', distal.mass),
+            *accuracy_checks(robot, parameters[:4], carried[:4, :4], values,
+                             said if due[0] else '', said if due[1:].any() else '', distal.mass),
             *residual_checks(found, left_out, values), *_input_checks(found, values),
             *spike_checks(found)),
         counts={**found.postures.counts, **sensor.counted()},
@@ -549,8 +594,7 @@ def _load_in_tool_frame(
         robot: The arm.
         frame: Frame of the sensor.
         found: The fitted postures.
-        distal: Covariance of mass and first moments of the links between sensor and load, which
-            are subtracted by the URDF, shape (4, 4).
+        distal: Covariance of mass and first moments that the fit does not contain, shape (4, 4).
 
     """
     fit, move = found.fit, moving(robot, frame)[:4, :4]
@@ -706,6 +750,7 @@ def _causes(found: Estimate) -> dict[str, Array]:
         'cable': channels * (last - last.mean())[:, None, None],
         **{f'posture {number}': channels * (np.arange(count) == number)[:, None, None]
            for number in range(count)},
+        **found.postures.changes,
     }
 
 
@@ -732,6 +777,11 @@ def _sentence(cause: str, columns: Array, value: Array, load: Array, time: Array
         return (f'a calibration error of the sensor: gain of {CHANNELS[worst]} '
                 f'{100.0 * value[worst]:+.1f} % against the other channels, up to {size}: '
                 'check its calibration file and units, or recalibrate it')
+    if cause.startswith(CHANGE):
+        before = int(cause.split()[-1])
+        return (f'a load that changed between postures {before} and {before + 1} by '
+                f'{value[0]:+.3f} kg, which is up to {2.0 * force:.2f} N and {2.0 * torque:.3f} '
+                'N·m: fasten what is loose, hold hoses, and measure again')
     if cause.startswith('posture'):
         return _posture_sentence(int(cause.split()[1]), load, effect)
     return {

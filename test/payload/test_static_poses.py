@@ -540,6 +540,22 @@ def test_a_cable_that_the_data_show_is_estimated_and_widens_the_intervals(usual)
         assert {'held-out force', 'held-out torque'} & set(failed(result))
 
 
+@pytest.mark.parametrize('other', [
+    Tool(1.9, TOOL.com), Tool(2.0, TOOL.com + [0.008, 0.0, 0.0]), Tool(1.4, TOOL.com)])
+def test_a_load_that_changes_is_named_and_both_loads_are_in_the_intervals(usual, other):
+    later, readings = record('robocal', 'upright', other, 0), usual.readings()
+    after = usual.time > usual.time[usual.during(6)].max()
+    readings[after] += (later.wrench - usual.wrench)[after]
+    result = usual.estimate(readings)
+    assert 'change of load after posture 7' in result.settings['random_effects']
+    for case in (usual, later):
+        assert all(covered(result, case, 0.999)[:4])
+    if other.mass == 1.4:
+        assert result.verdict is Verdict.FAIL
+        assert all(re.search(r'a load that changed between postures 7 and 8 by -0\.\d+ kg', reason)
+                   for reason in result.reasons), result.reasons
+
+
 def test_where_the_last_joint_rests_no_cable_is_estimated(usual):
     postures = spread_postures(usual.robot, 12, 3)
     postures[:, -1] = 0.3

@@ -45,7 +45,7 @@ from robocal_ros.robot.arm_model import (
 )
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.setup import effort_units, torque_factor
+from robocal_ros.robot.setup import REVERSED, effort_units, torque_factor
 from robocal_ros.robot.trajectories import Trajectory
 from robocal_ros.robot.urdf import with_links as urdf_with_links
 
@@ -116,6 +116,16 @@ def test_a_base_far_out_of_level_belongs_to_the_identified_arm() -> None:
     level = identified_model(ROBOT, run())
     np.testing.assert_array_equal(level.robot.gravity, ROBOT.gravity)
     assert not {*GRAVITY} & {parameter.name for parameter in run().parameters}
+
+
+def test_an_effort_of_the_wrong_sign_is_named_where_weight_does_not_tell() -> None:
+    last = ROBOT.joint_names[-1]
+    result = estimate(ROBOT, record(real_arm(ROBOT), 0, np.append(ONES[1:], -1.0)), VALUES,
+                      **UNKNOWN)
+    assert result.verdict is Verdict.FAIL
+    assert result.reasons == (f'Friction would drive {last} instead of braking: the sign of the '
+                              f'effort is wrong. {REVERSED}',)
+    assert next(check for check in run().checks if check.name == 'sign of efforts').passed
 
 
 @pytest.mark.parametrize(('shift', 'inertia', 'seed'), [(0.08, 0.01, 1), (0.0, 0.02, 0)])

@@ -376,7 +376,7 @@ def expected_result(
         if not len(readings := rest.wrench(need.topic)):
             raise DataError(f"No readings of F/T sensor '{need.frame}' on topic '{need.topic}'. "
                             'Correct sensor_topic, or start its driver.')
-        # One reading with each joint state tells as much as all of the sensor's own rate.
+        # As precise with one reading for each joint state as with those of the sensor's own rate.
         every, wanted = (float(np.ptp(time)) / max(len(time) - 1, 1) for time in (
             readings.time, motion.time))
         spread = readings.wrench.std(axis=0) * np.sqrt(every / wanted)

@@ -496,13 +496,15 @@ def fitted(
                            rows=None if effect.rows is None else np.append(effect.rows, False))
                    for effect in effects]
     fit = fit_mixed(rows, read, noise, effects)
-    changes = [Effect(name, np.pad(columns.reshape(-1, 4), ((0, len(read) - 6 * count), (0, 0))))
-               for name, columns in postures.changes.items()]
-    change = max(changes, key=lambda effect: fit.explained(effect.columns))
-    # It may be after any posture, each of which is as likely.
-    other = fit_mixed(rows, read, noise, [*effects, change])
-    if other.likelihood - fit.likelihood > np.log(count - 1):
-        fit, effects = other, [*effects, change]
+    # Of a load whose mass is known, nothing tells which of both loads has it.
+    if mass is None:
+        changes = [Effect(name, columns.reshape(-1, 4))
+                   for name, columns in postures.changes.items()]
+        change = max(changes, key=lambda effect: fit.explained(effect.columns))
+        # It may be after any posture, each of which is as likely.
+        other = fit_mixed(rows, read, noise, [*effects, change])
+        if other.likelihood - fit.likelihood > np.log(count - 1):
+            fit, effects = other, [*effects, change]
     angles = angles + (fit.value[10:] if estimated else fit.coefficients['tilt'])
     return Estimate(postures, fit, columns, tilt, angles, {
         effect.name: effect.columns[:6 * count].reshape(count, 6, -1) for effect in effects},

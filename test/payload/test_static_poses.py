@@ -679,6 +679,18 @@ def test_the_matrix_is_found_within_its_intervals_and_corrects_readings(seed: in
     assert held_out['force'][1] < 0.5 * held_out['force'][0]
 
 
+@pytest.mark.parametrize('dropped', [0.05, 0.1, 0.3])
+def test_a_weighed_tool_that_loses_a_part_does_not_pass_with_wrong_gains(dropped: float) -> None:
+    """The weighed mass is that of one of both loads, not their mean."""
+    case = weighed(0)
+    less = record('robocal', 'upright', Tool(2.0 - dropped, case.tool.com), 0, dwell=0.5)
+    wrench, after = case.wrench.copy(), case.time > case.time[case.during(6)].max()
+    wrench[after] = less.wrench[after]
+    result = calibrated(replace(case, wrench=wrench), np.eye(6), 0)
+    gain = result.parameter('fx_by_fx')
+    assert result.verdict is Verdict.FAIL or abs(gain.value - 1.0) < 3.29 * gain.std
+
+
 def test_what_a_shifted_centre_resembles_is_not_identified() -> None:
     case = weighed(0)
     result = calibrated(case, np.eye(6), 0)

@@ -38,6 +38,7 @@ from robocal_ros.payload.regression import (
     Rows,
     RowsFit,
     Validation,
+    lever_arm,
     loss_columns,
     on_found_base,
     torque_rows,
@@ -83,6 +84,8 @@ MAX_INERTIA_STD = 0.1
 """Largest standard deviation of an element of inertia, as a share of the mean moment, that counts
 as identified."""
 
+# Start of the names of what a load changes by during a motion.
+_NEW_LOAD = 'change of the load'
 # Starts of the names of nuisance parameters, by source of uncertainty and remedy.
 _SOURCES: dict[str, tuple[str, ...]] = {
     ARM_SOURCE: (ARM,),
@@ -109,6 +112,8 @@ _PASSES, _MOST_PASSES = 3, 12
 # Mean share of what a payload's motion says of identified gains that comes from errors which both
 # have in common; any share is as likely.
 _SHARED = 0.5
+# Instants at which a load may change, evenly spaced over the motion.
+_CHANGES = 49
 # Standard deviation of a channel without usable rows.
 _UNUSED = 1e9
 # Standard deviation of nuisance parameters that are not estimated.
@@ -257,6 +262,66 @@ def _on_its_base(
     return fit if found is None else fitted(*found)
 
 
+def _with_new_load(fit: RowsFit, links: Array) -> RowsFit:
+    """Return a fit with a load that changes once, if that is likelier than one that does not.
+
+    It may change by as much as it is, at any of some instants, each of which is as likely. How
+    much likelier follows from how likely no change is, before and after the fit (Dickey, Ann.
+    Math. Stat. 42 (1971) 204, doi 10.1214/aoms/1177693507).
+
+    Args:
+        fit: A fit of a wrist sensor.
+        links: What else the covariance of the ten parameters has, shape (10, 10).
+
+    """
+    rows, count = fit.rows, fit.residual.shape[1]
+    lever = lever_arm((rows.columns[:, :, :10] @ fit.value[:10]).T)
+    std = abs(fit.value[0]) * np.repeat([1.0, lever, lever**2], [1, 3, 6])
+    weight = fit.noise**-1.0
+    whole, left = rows.columns * weight[:, :, None], fit.residual * weight
+
+    def step(share: float) -> Array:
+        return rows.columns[:, :, :10] * np.where(
+            np.arange(count) < share * count, -0.5, 0.5)[:, None]
+
+    def explained(share: float) -> float:
+        column = step(share) * std * weight[:, :, None]
+        cross, slope = (np.einsum('ckp,ck...->p...', column, part) for part in (whole, left))
+        known = np.einsum('ckp,ckr->pr', column, column) - cross @ fit.inverse @ cross.T
+        return float(slope @ np.linalg.solve(np.eye(10) + known, slope))
+
+    share = max(np.arange(1, _CHANGES + 1) / (_CHANGES + 1), key=explained)
+    other = solved(replace(
+        rows, names=(*rows.names, *(
+            f'{_NEW_LOAD} after {100 * share:.0f} % of the motion: {name}' for name in BODY)),
+        std=np.append(rows.std, std), columns=np.append(rows.columns, step(share), axis=2)))
+    change, covariance = other.value[-10:], other.covariance[-10:, -10:]
+    likelier = 0.5 * (change @ np.linalg.solve(covariance, change)
+                      + np.linalg.slogdet(covariance / np.outer(std, std))[1])
+    # Half of it adds little to intervals that are wider.
+    counts = np.square(0.5 * change) > np.diag(fit.covariance[:10, :10] + links)
+    return other if likelier > np.log(_CHANGES) and counts[:4].any() else fit
+
+
+def _new_load(fit: RowsFit) -> Array:
+    """Return by how much the loads before and after a change differ from their mean.
+
+    In mean squares of the ten parameters in the frame of the fit, shape (10, 10); zero without.
+    """
+    at = np.flatnonzero([name.startswith(_NEW_LOAD) for name in fit.rows.names])
+    if not len(at):
+        return np.zeros((10, 10))
+    return 0.25 * (np.outer(fit.value[at], fit.value[at]) + fit.covariance[np.ix_(at, at)])
+
+
+def _said_of_new_load(fit: RowsFit) -> Iterator[tuple[float, str]]:
+    """Yield by how much the mass changes [kg], and what to say of it."""
+    for name, value in zip(fit.rows.names, fit.value.tolist(), strict=True):
+        if name.startswith(_NEW_LOAD) and name.endswith(BODY[0]):
+            yield value, (f'a {name.split(":")[0]} by {value:+.2g} kg: fasten what is loose, hold '
+                          'hoses, and measure again')
+
+
 def _solved(
     robot: Robot, joints: JointSamples, values: PayloadParameters, sensor: WrenchSamples | None,
     friction: Mapping[str, SteadyFriction] | None, reference: CalibrationResult | None,
@@ -278,7 +343,9 @@ def _solved(
                                known if values.reference_run == 'off' else None)
         if reference is not None:
             check_fit(robot, joints, rows.channels, reference)
-        return fit_rows(rows, earlier)
+        fit = fit_rows(rows, earlier)
+        return fit if sensor is None or values.reference_run != 'off' else _with_new_load(
+            fit, body_covariance(robot.distal_inertia(sensor.frame), values.arm_model_std))
 
     fit = _on_its_base(robot, values, fitted)
     if earlier is not None:
@@ -333,7 +400,7 @@ def estimate(
     move = moving(robot, fit.rows.frame)
     body, covariance = move @ fit.value[:10], move @ fit.covariance[:10, :10] @ move.T
     # What else the variance of the ten parameters has, with degrees of freedom.
-    others: list[tuple[Array, float | None]] = []
+    others: list[tuple[Array, float | None]] = [(move @ _new_load(fit) @ move.T, None)]
     distal = None if sensor is None else robot.distal_inertia(sensor.frame)
     if independent is not None:
         known = [item.freedom for item in independent.parameters if item.freedom is not None]
@@ -366,6 +433,9 @@ def estimate(
     checks = (*accuracy_checks(robot, parameters, carried[np.ix_(found, found)], values,
                                of_mass, of_centre, links),
               *_consistency_check(distance),
+              *(Check('constant load', True, abs(change), abs(float(body[0])), 'kg',
+                      f'The intervals contain {said}.')
+                for change, said in _said_of_new_load(fit)),
               *(() if sensor is not None else _evidence(values, arm)))
     return _result(
         robot, joints, values, fit, validation, 'payload', (*parameters, *_delay(fit)),
@@ -441,6 +511,8 @@ def _variances(
             parts[source] = float(np.trace(
                 cross @ np.linalg.pinv(fit.covariance[np.ix_(at, at)]) @ cross.T))
     parts[_NOISE] = max(float(np.trace(own)) - sum(parts.values()), 0.0)
+    for _, source in _said_of_new_load(fit):
+        parts[source] = float(np.trace(_new_load(fit)[places, places]))
     if independent is not None:
         parts[_REFERENCE_NOISE] = float(np.trace(independent.covariance[places, places]))
     return parts
@@ -469,7 +541,7 @@ def _result(
         robot, joints, kind=kind, method='excitation', parameters=parameters,
         covariance_names=names, covariance=covariance, fit=validation.whole,
         validation=validation.held_out,
-        checks=(*checks, *validation.checks, *_wrench_checks(validation, values)),
+        checks=(*checks, *validation.checks, *_wrench_checks(fit, validation, values)),
         counts={'rows': int(fit.used.sum()), **rows.readings},
         settings={
             'band': BAND, 'min_motion': MIN_MOTION,
@@ -492,16 +564,20 @@ def _result(
                                           fit.used, strict=True)))
 
 
-def _wrench_checks(validation: Validation, values: PayloadParameters) -> Iterator[Check]:
+def _wrench_checks(
+    fit: RowsFit, validation: Validation, values: PayloadParameters
+) -> Iterator[Check]:
     """Check what a rigid load leaves of the wrench in newtons; nothing for joint torques."""
+    # What a new load of the last part weighs cannot be predicted.
+    held_out = () if any(_said_of_new_load(fit)) else validation.held_out
     for what, unit, limit in (('force', 'N', values.max_force_residual),
                               ('torque', 'N·m', values.max_torque_residual)):
-        parts = [fit for fit in (*validation.whole, *validation.held_out)
-                 if fit.what in [f'{what} {axis}' for axis in 'xyz']]
+        parts = [part for part in (*validation.whole, *held_out)
+                 if part.what in [f'{what} {axis}' for axis in 'xyz']]
         if not parts:
             continue
-        worst = max(parts, key=lambda fit: fit.after)
-        load = float(np.sqrt(np.mean([fit.before**2 for fit in parts])))
+        worst = max(parts, key=lambda part: part.after)
+        load = float(np.sqrt(np.mean([part.before**2 for part in parts])))
         limit = max(limit, values.max_residual_share * load)
         yield at_most(
             f'residual {what}', worst.after, limit, unit,

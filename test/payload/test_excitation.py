@@ -603,6 +603,36 @@ def test_joints_at_rest_cause_no_warning(usual, source):
             source(one.robot, one.joints(0), replace(WITH_PRIORS, known_mass=TOOL.mass))
 
 
+@pytest.mark.parametrize(('mass', 'shift', 'share', 'passes'), [
+    (0.97, 0.0, 0.37, True), (1.0, 4e-3, 0.37, True), (1.0, 4e-3, 0.8, True),
+    (0.8, 0.0, 0.37, False)])
+def test_a_load_that_changes_once_leaves_both_in_the_intervals(usual, mass, shift, share, passes):
+    """As by a part that falls off, or a jaw that slides."""
+    tool = replace(TOOL, mass=mass * TOOL.mass, com=TOOL.com + [shift, 0.0, -shift],
+                   inertia=mass * TOOL.inertia)
+    first, second = usual.readings(5), Record('robocal', tool, exciting()).readings(5)
+    late = first.time > np.quantile(first.time, share)
+    values = PayloadParameters(method='excitation')
+    result = estimated(usual, 'wrench', values, seed=5, sensor=replace(
+        first, wrench=np.where(late[:, None], second.wrench, first.wrench)))
+    assert (result.verdict is Verdict.PASS) is passes
+    assert 'constant load' in [check.name for check in result.checks]
+    for each in (TOOL, tool):
+        for name, truth in zip(PARAMETERS[:4], tensor_of(each)[:4], strict=True):
+            low, high = result.parameter(name).interval(0.999)
+            assert low < truth < high, name
+    if not passes:
+        said = re.search(r'change of the load after (\d+) % of the motion by -0\.(\d+) kg: fasten',
+                         ' '.join(result.reasons))
+        assert abs(int(said[1]) - 37) <= 2
+        assert abs(int(said[2]) - 40) <= 2
+
+
+def test_a_load_that_stays_is_not_taken_for_one_that_changes(usual):
+    result = estimated(usual, 'wrench', PayloadParameters(method='excitation'), seed=5)
+    assert 'constant load' not in [check.name for check in result.checks]
+
+
 def test_the_stated_gain_of_the_sensor_covers_its_error(usual):
     readings = usual.readings(3)
     off = replace(readings, wrench=1.02 * readings.wrench)

@@ -41,23 +41,18 @@ FITTED = np.arange(1, 31) % 5 != 0
 
 
 @pytest.fixture(scope='module')
-def robot() -> Robot:
-    return arm('robocal').robot()
+def loaded(robocal: Robot) -> Robot:
+    return given_load(10.0, [0.06, 0.03, 0.12], 'tool0').on(robocal)
 
 
 @pytest.fixture(scope='module')
-def loaded(robot: Robot) -> Robot:
-    return given_load(10.0, [0.06, 0.03, 0.12], 'tool0').on(robot)
+def checker(robocal: Robot) -> CollisionChecker:
+    return CollisionChecker(robocal.copy())
 
 
 @pytest.fixture(scope='module')
-def checker(robot: Robot) -> CollisionChecker:
-    return CollisionChecker(robot.copy())
-
-
-@pytest.fixture(scope='module')
-def planned(robot: Robot, loaded: Robot, checker: CollisionChecker) -> np.ndarray:
-    return plan_postures(limits(robot, loaded), checker, HOME, VALUES)
+def planned(robocal: Robot, loaded: Robot, checker: CollisionChecker) -> np.ndarray:
+    return plan_postures(limits(robocal, loaded), checker, HOME, VALUES)
 
 
 def limits(*arms: Robot) -> list[EffortLimits]:
@@ -72,44 +67,44 @@ def worst(robot: Robot, loaded: Robot, postures: np.ndarray) -> float:
 
 
 def test_every_posture_is_within_limits_free_held_and_seen(
-    robot: Robot, loaded: Robot, checker: CollisionChecker, planned: np.ndarray
+    robocal: Robot, loaded: Robot, checker: CollisionChecker, planned: np.ndarray
 ) -> None:
     assert planned.shape == (30, 6)
     for q in planned:
-        assert (q > robot.lower).all()
-        assert (q < robot.upper).all()
+        assert (q > robocal.lower).all()
+        assert (q < robocal.upper).all()
         assert checker.is_free(q)
-        assert (np.abs(loaded.gravity_torque(q)) < robot.effort_limit).all()
-        rotation, point = target_pose(robot, q, POINT)
+        assert (np.abs(loaded.gravity_torque(q)) < robocal.effort_limit).all()
+        rotation, point = target_pose(robocal, q, POINT)
         sight = (TRACKER - point) / np.linalg.norm(TRACKER - point)
         assert np.arccos(rotation[:, 2] @ sight) <= 1.3 + 1e-9
 
 
 def test_they_beat_postures_by_chance(
-    robot: Robot, loaded: Robot, checker: CollisionChecker, planned: np.ndarray
+    robocal: Robot, loaded: Robot, checker: CollisionChecker, planned: np.ndarray
 ) -> None:
     """The worst relative standard deviation, against 50 draws of as many feasible postures."""
-    pool = feasible_postures(limits(robot, loaded), checker, HOME, VALUES, 400, seed=9)
-    own = worst(robot, loaded, planned[FITTED])
+    pool = feasible_postures(limits(robocal, loaded), checker, HOME, VALUES, 400, seed=9)
+    own = worst(robocal, loaded, planned[FITTED])
     generator = np.random.default_rng(0)
-    ratios = [worst(robot, loaded, pool[generator.choice(len(pool), 24, replace=False)]) / own
+    ratios = [worst(robocal, loaded, pool[generator.choice(len(pool), 24, replace=False)]) / own
               for _ in range(50)]
     assert min(ratios) > 1.0
     assert np.median(ratios) > 1.2
 
 
 def test_postures_for_the_geometry_beat_those_by_chance(
-    robot: Robot, checker: CollisionChecker
+    robocal: Robot, checker: CollisionChecker
 ) -> None:
     """The determinant of the information, with what is known before, against 50 draws."""
     values = replace(VALUES, method='geometry', posture_count=24)
-    planned = plan_geometry(limits(robot), checker, HOME, values)
-    pool = feasible_postures(limits(robot), checker, HOME, values, 400, seed=9)
+    planned = plan_geometry(limits(robocal), checker, HOME, values)
+    pool = feasible_postures(limits(robocal), checker, HOME, values, 400, seed=9)
 
     def information(postures: np.ndarray) -> float:
         nothing = np.zeros((0, 0))
-        geometry = ArmGeometry(robot, Mounted(None), POINT, Observations((tracked_set([
-            EndPosition(q, target_pose(robot, q, POINT)[1], None, nothing, nothing, 1, 0, 0.0)
+        geometry = ArmGeometry(robocal, Mounted(None), POINT, Observations((tracked_set([
+            EndPosition(q, target_pose(robocal, q, POINT)[1], None, nothing, nothing, 1, 0, 0.0)
             for q in postures]),)), values)
         free = np.r_[geometry.encoders, geometry.drift]
         rows = np.delete(geometry.linearised().jacobian, free, axis=1) / 1e-4
@@ -123,13 +118,13 @@ def test_postures_for_the_geometry_beat_those_by_chance(
     assert all(checker.is_free(q) for q in planned)
     assert information(planned) > max(chance) + 5.0
     with pytest.raises(ConfigurationError, match='posture_count must be at least 11'):
-        plan_geometry(limits(robot), checker, HOME, replace(values, posture_count=10))
+        plan_geometry(limits(robocal), checker, HOME, replace(values, posture_count=10))
 
 
 def test_the_same_seed_gives_the_same_postures(
-    robot: Robot, loaded: Robot, checker: CollisionChecker, planned: np.ndarray
+    robocal: Robot, loaded: Robot, checker: CollisionChecker, planned: np.ndarray
 ) -> None:
-    again = plan_postures(limits(robot, loaded), checker, HOME, VALUES)
+    again = plan_postures(limits(robocal, loaded), checker, HOME, VALUES)
     np.testing.assert_array_equal(planned, again)
 
 
@@ -140,10 +135,10 @@ def test_where_the_tracker_was_registered_counts_more_than_where_it_is_said_to_b
     assert tracker_seen(replace(VALUES, tracker_position=[0.0, 0.0, 0.0])) is None
 
 
-def test_registration_postures_spread_the_target(robot: Robot, checker: CollisionChecker) -> None:
+def test_registration_postures_spread_the_target(robocal, checker):
     for count in (3, 8):
-        postures = plan_registration(*limits(robot), checker, HOME, VALUES, count)
-        points = np.array([target_pose(robot, q, POINT)[1] for q in postures])
+        postures = plan_registration(*limits(robocal), checker, HOME, VALUES, count)
+        points = np.array([target_pose(robocal, q, POINT)[1] for q in postures])
         extent = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
         assert extent[1] > 0.2 * extent[0] > 0.1
         assert least_squares_transform(points, points).rms < 1e-12
@@ -152,22 +147,22 @@ def test_registration_postures_spread_the_target(robot: Robot, checker: Collisio
 class TestRefused:
     """What cannot be planned says why."""
 
-    def test_a_tracker_that_sees_nothing(self, robot, loaded, checker):
+    def test_a_tracker_that_sees_nothing(self, robocal, loaded, checker):
         unobservable = replace(VALUES, visibility_angle=1e-2)
         with pytest.raises(ConvergenceError, match=r'looks away from the tracker \(\d+ times\)'):
-            plan_postures(limits(robot, loaded), checker, HOME, unobservable)
+            plan_postures(limits(robocal, loaded), checker, HOME, unobservable)
 
-    def test_a_load_that_the_arm_cannot_hold(self, robot, checker):
-        heavy = given_load(5000.0, [0.0, 0.0, 0.1], 'tool0').on(robot)
+    def test_a_load_that_the_arm_cannot_hold(self, robocal, checker):
+        heavy = given_load(5000.0, [0.0, 0.0, 0.1], 'tool0').on(robocal)
         with pytest.raises(ConvergenceError, match=r"joint 'joint_2' exceeds its effort limit \("):
-            plan_postures(limits(robot, heavy), checker, HOME, EVERYWHERE)
+            plan_postures(limits(robocal, heavy), checker, HOME, EVERYWHERE)
 
-    def test_too_few_postures(self, robot, loaded, checker):
+    def test_too_few_postures(self, robocal, loaded, checker):
         least = least_count(6)
         with pytest.raises(ConfigurationError, match=f'posture_count must be at least {least}'):
-            plan_postures(limits(robot, loaded), checker, HOME,
+            plan_postures(limits(robocal, loaded), checker, HOME,
                           replace(EVERYWHERE, posture_count=least - 1))
-        assert plan_postures(limits(robot, loaded), checker, HOME,
+        assert plan_postures(limits(robocal, loaded), checker, HOME,
                              replace(EVERYWHERE, posture_count=least)).shape == (least, 6)
 
     def test_no_gravity(self, loaded, checker):
@@ -188,9 +183,9 @@ class TestOwnPostures:
         path.write_text(text)
         return load_postures(str(path), robot)
 
-    def test_are_read(self, tmp_path, robot):
+    def test_are_read(self, tmp_path, robocal):
         found = self.load(tmp_path, '- [0, 0.4, -0.6, 0.3, 0.5, 0.0]\n- [0, 0, 0, 0, 0, 1]\n',
-                          robot)
+                          robocal)
         np.testing.assert_array_equal(found[0], [0.0, 0.4, -0.6, 0.3, 0.5, 0.0])
 
     @pytest.mark.parametrize(('text', 'words'), [
@@ -201,10 +196,10 @@ class TestOwnPostures:
         ('- [0, 9, 0, 0, 0, 0]', "posture 1: joint 'joint_2' is at 9 rad"),
         ('- [0, .nan, 0, 0, 0, 0]', "'joint_2' is at nan rad"),
     ])
-    def test_that_are_none_are_refused(self, tmp_path, robot, text, words):
+    def test_that_are_none_are_refused(self, tmp_path, robocal, text, words):
         with pytest.raises(RobocalError, match=words):
-            self.load(tmp_path, text, robot)
+            self.load(tmp_path, text, robocal)
 
-    def test_a_file_that_is_not_there(self, robot):
+    def test_a_file_that_is_not_there(self, robocal):
         with pytest.raises(ConfigurationError, match=r'nowhere.yaml cannot be read'):
-            load_postures('nowhere.yaml', robot)
+            load_postures('nowhere.yaml', robocal)

@@ -58,11 +58,6 @@ ALL_NAMES = tuple(f'{WRIST_NAME}.{name}_{direction}'
 
 
 @pytest.fixture(scope='module')
-def robot() -> Robot:
-    return arm('robocal').robot()
-
-
-@pytest.fixture(scope='module')
 def wrist() -> Record:
     return record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, SPEEDS))
 
@@ -96,9 +91,9 @@ def numbers(result: CalibrationResult, joint: str = WRIST_NAME) -> set[str]:
             if p.name.startswith(joint) and p.state is State.IDENTIFIED}
 
 
-def test_torque_zeros_are_no_difference_between_the_directions(wrist, robot):
+def test_torque_zeros_are_no_difference_between_the_directions(wrist, robocal):
     zero = np.linspace(-0.5, 0.4, 6)
-    names = zero_names(robot)
+    names = zero_names(robocal)
     found = replace(
         payload_result(), kind=TORQUE_ZERO, parameters=tuple(
             Parameter(name, 'N·m', float(value), 0.1)
@@ -108,7 +103,7 @@ def test_torque_zeros_are_no_difference_between_the_directions(wrist, robot):
     inputs = Inputs(used={TORQUE_ZERO: found})
 
     def estimated(joints: JointSamples, inputs: Inputs) -> CalibrationResult:
-        return FRICTION.result(robot, Recording(joints), DEFAULTS, inputs)
+        return FRICTION.result(robocal, Recording(joints), DEFAULTS, inputs)
 
     plain = estimated(samples, Inputs())
     zeroed = estimated(replace(samples, effort=samples.effort + zero), inputs)
@@ -125,8 +120,8 @@ def test_torque_zeros_are_no_difference_between_the_directions(wrist, robot):
 class TestRecovery:
     """Truth in, truth out."""
 
-    def test_several_joints_in_one_record_under_load(self, two_joints, robot):
-        result, found = found_by(two_joints, loaded(robot, TOOL))
+    def test_several_joints_in_one_record_under_load(self, two_joints, robocal):
+        result, found = found_by(two_joints, loaded(robocal, TOOL))
         assert result.verdict is Verdict.PASS
         assert [item.joint for item in found] == [ELBOW_NAME, WRIST_NAME]
         laws = friction_by_joint(result)
@@ -136,7 +131,7 @@ class TestRecovery:
         assert len(set(names)) == len(names) == 16
         # The tilt of the base alone links the joints; an error of gravity adds to one direction,
         # not the other.
-        level, _ = found_by(two_joints, loaded(robot, TOOL), replace(DEFAULTS, tilt_std=0.0))
+        level, _ = found_by(two_joints, loaded(robocal, TOOL), replace(DEFAULTS, tilt_std=0.0))
         apart = np.array([[one[:7] != other[:7] for other in names] for one in names])
         assert not level.covariance[apart].any()
         assert result.covariance[apart].any()
@@ -173,18 +168,18 @@ class TestRecovery:
         assert 'the torque jumped by' in shown
         assert 'm/s' in shown
 
-    def test_estimates_without_noise_are_the_truth(self, wrist, robot):
-        result, _ = found_by(wrist, robot, noise=replace(RANDOM_ALONE, effort=0.0, velocity=0.0))
+    def test_estimates_without_noise_are_the_truth(self, wrist, robocal):
+        result, _ = found_by(wrist, robocal, noise=replace(RANDOM_ALONE, effort=0.0, velocity=0.0))
         np.testing.assert_allclose(result.values(ALL_NAMES), WRIST.vector(), rtol=2e-3)
 
-    def test_curve_within_three_percent_of_the_truth(self, wrist, robot):
+    def test_curve_within_three_percent_of_the_truth(self, wrist, robocal):
         for seed in range(2):
-            result, _ = found_by(wrist, robot, seed=seed)
+            result, _ = found_by(wrist, robocal, seed=seed)
             assert result.verdict is Verdict.PASS
             assert WRIST.curve_error(friction_by_joint(result)[WRIST_NAME]) < 3.0
 
 @pytest.mark.parametrize('rate', [0.0, 4.0])
-def test_friction_that_falls_during_the_runs_is_that_of_their_end(robot, rate):
+def test_friction_that_falls_during_the_runs_is_that_of_their_end(robocal, rate):
     """Gears warm up while they are measured, steadily or at first."""
     speeds = np.geomspace(SPEEDS[0], SPEEDS[-1], 24)
     speeds = [*speeds[::2], *speeds[1::2][::-1]]
@@ -195,7 +190,7 @@ def test_friction_that_falls_during_the_runs_is_that_of_their_end(robot, rate):
     factor = 1.0 + 0.2 * (np.expm1(rate * left) / np.expm1(rate) if rate else left)
     effort = made.samples(RANDOM_ALONE).effort.copy()
     effort[:, WRIST_JOINT] += (factor - 1.0) * WRIST.torque(made.velocity[:, WRIST_JOINT])
-    result = estimate(robot, Recording(made.samples(RANDOM_ALONE, effort=effort)), DEFAULTS)
+    result = estimate(robocal, Recording(made.samples(RANDOM_ALONE, effort=effort)), DEFAULTS)
     error = result.values(ALL_NAMES) - WRIST.vector()
     std = np.sqrt(np.diag(result.covariance))
     assert (np.abs(error) < 3.5 * std).all()
@@ -207,7 +202,7 @@ def test_friction_that_falls_during_the_runs_is_that_of_their_end(robot, rate):
 
 
 @pytest.mark.parametrize(('count', 'scatter'), [(5, 0.01), (7, 0.03)])
-def test_a_rise_towards_standstill_is_no_drift_where_speeds_only_grow(robot, count, scatter):
+def test_a_rise_towards_standstill_is_no_drift_where_speeds_only_grow(robocal, count, scatter):
     """Slow runs came first, so that friction seems to fall with time."""
     truth = Truth((1.31, 1.25), (1.56, 1.5), (0.08, 0.09), (0.76, 0.7))
     speeds = np.geomspace(0.04, 0.6, count)
@@ -220,7 +215,7 @@ def test_a_rise_towards_standstill_is_no_drift_where_speeds_only_grow(robot, cou
         factor = np.append(0.0, scatter * generator.normal(size=len(made.runs)))
         effort = made.torque + 0.1 * generator.normal(size=made.torque.shape)
         effort[:, WRIST_JOINT] += factor[made.run] * truth.torque(made.velocity[:, WRIST_JOINT])
-        result, _ = found_by(made, robot, seed=seed, effort=effort)
+        result, _ = found_by(made, robocal, seed=seed, effort=effort)
         if WRIST_NAME in (laws := friction_by_joint(result)):
             law = laws[WRIST_NAME]
             off.append((law.torque(slowest) - truth.torque(slowest)) / law.deviation(slowest))
@@ -230,15 +225,15 @@ def test_a_rise_towards_standstill_is_no_drift_where_speeds_only_grow(robot, cou
 
 
 @pytest.mark.parametrize('size', [0.0, 1.0, 3.0])
-def test_runs_scatter_by_what_is_stated_of_them(robot, size):
+def test_runs_scatter_by_what_is_stated_of_them(robocal, size):
     """Whatever they scatter by beside their noise; there is no size up to which that is chance."""
     made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, SPEEDS))
-    _, (quiet,) = found_by(made, robot)
+    _, (quiet,) = found_by(made, robocal)
     noise = np.median([p.std for p in quiet.usable])
     scatter = size * noise * np.random.default_rng(3).normal(size=1 + len(made.runs))
     effort = made.effort()
     effort[:, WRIST_JOINT] += np.where(made.run > 0, scatter[made.run], 0.0)
-    _, (item,) = found_by(made, robot, effort=effort)
+    _, (item,) = found_by(made, robocal, effort=effort)
     fits = item.choice.fits.values()
     chi_square = sum(float(np.square(fit.residual / fit.side.std).sum()) for fit in fits)
     freedom = sum(len(fit.residual) - len(fit.value) for fit in fits)
@@ -248,14 +243,14 @@ def test_runs_scatter_by_what_is_stated_of_them(robot, size):
 class TestGravityIsUncertainToo:
     """Where the links really are, and what they carry, is known within limits only."""
 
-    def test_sagging_joints_stay_within_the_intervals(self, robot):
+    def test_sagging_joints_stay_within_the_intervals(self, robocal):
         """Encoders do not see the sag; gravity acts where the links are."""
         inside = total = 0
         for seed in range(6):
             sag = np.random.default_rng(seed).normal(0.0, 4e-4, 6)
             made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS), tool=TOOL)
             samples = made.samples(seed=seed, position=made.position + sag)
-            result = estimate(loaded(robot, TOOL), Recording(samples), DEFAULTS)
+            result = estimate(loaded(robocal, TOOL), Recording(samples), DEFAULTS)
             for side, direction in enumerate(('forward', 'backward')):
                 for name in ('coulomb', 'static'):
                     p = result.parameter(f'{ELBOW_NAME}.{name}_{direction}')
@@ -264,12 +259,12 @@ class TestGravityIsUncertainToo:
         assert inside >= total - 3
 
     @pytest.mark.parametrize('tilt', [(0.0, -0.2), (0.2, 0.2)])
-    def test_a_base_out_of_level_stays_within_the_intervals(self, robot, tilt):
+    def test_a_base_out_of_level_stays_within_the_intervals(self, robocal, tilt):
         """The axis of the first joint is vertical by the URDF, so that only tilt loads it."""
         along, across = np.radians(tilt)
         gravity = 9.81 * np.array([np.sin(along), np.sin(across), -1.0])
         made = record({0: WRIST}, both_ways(0, SPEEDS), gravity=gravity)
-        result, _ = found_by(made, robot)
+        result, _ = found_by(made, robocal)
         assert result.verdict is Verdict.PASS
         error = result.values([f'joint_1.coulomb_{side}' for side in ('forward', 'backward')]
                               ) - np.array(WRIST.coulomb)
@@ -278,12 +273,12 @@ class TestGravityIsUncertainToo:
 
     @pytest.mark.parametrize('off', [Tool(0.1, np.array([0.0, -0.08, 0.0])),
                                      Tool(0.15, np.array([0.0, 0.08, 0.0]))])
-    def test_links_that_balance_have_the_gravity_of_their_errors(self, robot, off):
+    def test_links_that_balance_have_the_gravity_of_their_errors(self, robocal, off):
         """A wrist's gravity by the URDF is small, but not that of what its links have too much."""
         made = record({3: WRIST}, both_ways(3, SPEEDS), tool=off)
 
         def errors(links: np.ndarray | None) -> tuple[np.ndarray, float]:
-            result = estimate(robot, Recording(made.samples()), DEFAULTS, links=links)
+            result = estimate(robocal, Recording(made.samples()), DEFAULTS, links=links)
             names = [f'joint_4.coulomb_{side}' for side in ('forward', 'backward')]
             return result.values(names) - WRIST.coulomb, result.parameter(names[0]).std
 
@@ -292,7 +287,7 @@ class TestGravityIsUncertainToo:
         exact, _ = errors(np.zeros((60, 60)))
         assert np.abs(error).max() < 0.3 * np.abs(exact).max()
 
-    def test_torques_of_the_positions_are_no_friction(self, robot):
+    def test_torques_of_the_positions_are_no_friction(self, robocal):
         """Slow runs cover few degrees, over which ripple is one torque, alike in both ways."""
         made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, np.geomspace(0.005, 0.6, 10)))
         off = []
@@ -302,7 +297,7 @@ class TestGravityIsUncertainToo:
             torque = np.append(0.0, np.repeat(0.12 * generator.normal(size=10), 2))
             effort = made.effort(seed)
             effort[:, WRIST_JOINT] += torque[made.run]
-            result, (item,) = found_by(made, robot, seed=seed, effort=effort)
+            result, (item,) = found_by(made, robocal, seed=seed, effort=effort)
             assert item.passed, item.objections
             law = friction_by_joint(result)[WRIST_NAME]
             speed = np.geomspace(0.006, 0.5, 6)
@@ -314,26 +309,26 @@ class TestGravityIsUncertainToo:
 
     @pytest.mark.parametrize(('cycles', 'phase'), [(1, 0.4), (2, 1.9), (2, -0.5), (3, 2.6)])
     def test_ripple_of_few_periods_per_turn_is_neither_gravity_nor_friction(
-            self, robot, cycles, phase):
+            self, robocal, cycles, phase):
         made = record({WRIST_JOINT: WRIST}, [
             run for speed, start in zip(SPEEDS, np.linspace(-0.6, 0.6, len(SPEEDS)), strict=True)
             for run in both_ways(WRIST_JOINT, [speed], start=start)])
         effort = made.effort()
         effort[:, WRIST_JOINT] += 0.05 * np.sin(
             cycles * made.position[:, WRIST_JOINT] + phase)
-        result, (item,) = found_by(made, robot, effort=effort)
+        result, (item,) = found_by(made, robocal, effort=effort)
         assert item.passed, item.objections
         _, off = law_and_errors(result, WRIST_NAME, WRIST, 3.29)
         assert rms(off) < 0.05
 
     @pytest.mark.parametrize('degrees', [2.0, -6.0])
-    def test_a_base_that_leans_beyond_the_prior_is_recognised(self, robot, degrees):
+    def test_a_base_that_leans_beyond_the_prior_is_recognised(self, robocal, degrees):
         """By how the torque changes over the positions of the runs."""
         gravity = 9.81 * np.array([np.sin(np.radians(degrees)), 0.0, -np.cos(np.radians(degrees))])
         made = record({0: HEAVY}, [
             run for speed, start in zip(SPEEDS, np.linspace(-0.6, 0.6, len(SPEEDS)), strict=True)
             for run in both_ways(0, [speed], start=start)], gravity=gravity)
-        result, (item,) = found_by(made, robot)
+        result, (item,) = found_by(made, robocal)
         if item.passed:
             law = friction_by_joint(result)['joint_1']
             speed = np.array([0.01, 0.1, 0.5, -0.01, -0.1, -0.5])
@@ -343,48 +338,48 @@ class TestGravityIsUncertainToo:
             assert item.wrong_gravity
 
     @pytest.mark.parametrize('mass', [0.2, 0.3, 0.5])
-    def test_a_load_that_weighs_no_more_than_links_may_be_off(self, robot, mass):
+    def test_a_load_that_weighs_no_more_than_links_may_be_off(self, robocal, mass):
         """What it bends the runs by is no ripple, which took 4 N·m of friction with it."""
         made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS, span=0.4),
                       tool=replace(TOOL, mass=mass))
-        result, (item,) = found_by(made, robot)
+        result, (item,) = found_by(made, robocal)
         assert item.passed, item.objections
         law, _ = law_and_errors(result, ELBOW_NAME, HEAVY, 3.29)
         assert HEAVY.curve_error(law) < 3.0
         # An arm whose links are known leaves no room for it.
-        _, (certain,) = found_by(made, robot, replace(DEFAULTS, arm_model_std=0.001))
+        _, (certain,) = found_by(made, robocal, replace(DEFAULTS, arm_model_std=0.001))
         assert certain.wrong_gravity == (mass > 0.2)
 
-    def test_a_load_that_bends_all_runs_alike_is_no_build_up(self, robot):
+    def test_a_load_that_bends_all_runs_alike_is_no_build_up(self, robocal):
         """Over one short range, it is larger at the end of each run, in both directions."""
         made = record({SHOULDER: HEAVY}, both_ways(SHOULDER, SPEEDS, span=0.04, shortest=0.3),
                       tool=replace(TOOL, mass=0.3))
         for seed in range(2):
-            result, (item,) = found_by(made, robot, seed=seed)
+            result, (item,) = found_by(made, robocal, seed=seed)
             assert item.passed, item.objections
             law_and_errors(result, 'joint_2', HEAVY, 3.29)
 
     @pytest.mark.parametrize('phase', [0.5, 3.5])
-    def test_slow_ripple_over_a_part_of_its_period_is_no_gravity(self, robot, phase):
+    def test_slow_ripple_over_a_part_of_its_period_is_no_gravity(self, robocal, phase):
         made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS))
         effort = made.effort()
         effort[:, ELBOW] += 0.5 * np.sin(8.5 * made.position[:, ELBOW] + phase)
-        result, (item,) = found_by(made, robot, effort=effort)
+        result, (item,) = found_by(made, robocal, effort=effort)
         assert item.passed, item.objections
         law, _ = law_and_errors(result, ELBOW_NAME, HEAVY, 2.0)
         assert HEAVY.curve_error(law) < 3.0
 
-    def test_what_is_known_of_the_links_narrows_the_intervals(self, two_joints, robot):
-        held, recording = loaded(robot, TOOL), Recording(two_joints.samples())
+    def test_what_is_known_of_the_links_narrows_the_intervals(self, two_joints, robocal):
+        held, recording = loaded(robocal, TOOL), Recording(two_joints.samples())
         name = f'{ELBOW_NAME}.coulomb_forward'
         values = replace(DEFAULTS, tilt_std=0.0)
         by_urdf, known = (estimate(held, recording, values, links=links).parameter(name).std
-                          for links in (None, links_covariance(robot, 0.002)))
+                          for links in (None, links_covariance(robocal, 0.002)))
         assert known < 0.85 * by_urdf
 
-    def test_a_load_known_within_limits_widens_the_intervals(self, two_joints, robot):
+    def test_a_load_known_within_limits_widens_the_intervals(self, two_joints, robocal):
         recording = Recording(two_joints.samples())
-        arms = [loaded(robot, replace(TOOL, mass=mass)) for mass in (2.0, 2.02)]
+        arms = [loaded(robocal, replace(TOOL, mass=mass)) for mass in (2.0, 2.02)]
         certain = estimate(arms[0], recording, DEFAULTS)
         uncertain = estimate(arms[0], recording, DEFAULTS, arms[1:])
         name = f'{ELBOW_NAME}.coulomb_forward'
@@ -397,13 +392,13 @@ class TestGravityIsUncertainToo:
         assert np.sqrt(added) == pytest.approx(change, rel=0.5)
 
     @pytest.mark.parametrize('span', [0.13, 0.4])
-    def test_a_load_within_its_limits_bends_the_law_within_its_intervals(self, robot, span):
+    def test_a_load_within_its_limits_bends_the_law_within_its_intervals(self, robocal, span):
         """Fast runs are longer than slow ones, and the load weighs otherwise there."""
         made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS, span=span), tool=TOOL)
         off = []
         for seed in range(4):
             masses = TOOL.mass + 0.02 * (np.random.default_rng(seed).normal() + np.arange(2.0))
-            assumed, other = (loaded(robot, replace(TOOL, mass=mass)) for mass in masses)
+            assumed, other = (loaded(robocal, replace(TOOL, mass=mass)) for mass in masses)
             result = estimate(assumed, Recording(made.samples(seed=seed)), DEFAULTS, [other])
             off += [(p.value - getattr(HEAVY, name)[side]) / p.std
                     for side, direction in enumerate(('forward', 'backward')) for name in NAMES
@@ -417,10 +412,10 @@ class TestGravityIsUncertainToo:
 class TestHonesty:
     """Parameters that the data cannot determine are not identified."""
 
-    def test_no_low_speeds_no_stribeck_numbers(self, robot):
+    def test_no_low_speeds_no_stribeck_numbers(self, robocal):
         made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, np.geomspace(0.15, 0.6, 6)))
         for seed in range(2):
-            result, (item,) = found_by(made, robot, seed=seed)
+            result, (item,) = found_by(made, robocal, seed=seed)
             assert numbers(result) == {'coulomb', 'viscous'}
             assert result.verdict is Verdict.PASS
             static = result.parameter(f'{WRIST_NAME}.static_forward')
@@ -430,9 +425,9 @@ class TestHonesty:
             # Where it was measured, the simpler model is right.
             assert WRIST.curve_error(item.law(), 0.15, 0.6) < 3.0
 
-    def test_forcing_the_full_model_makes_no_numbers_up(self, robot):
+    def test_forcing_the_full_model_makes_no_numbers_up(self, robocal):
         made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, np.geomspace(0.15, 0.6, 6)))
-        result, (item,) = found_by(made, robot, FrictionParameters(model='stribeck'))
+        result, (item,) = found_by(made, robocal, FrictionParameters(model='stribeck'))
         assert item.stribeck_unidentified
         assert numbers(result) <= {'coulomb', 'viscous'}
 
@@ -441,8 +436,8 @@ class TestHonesty:
         ('coulomb_viscous', {'coulomb', 'viscous'}),
         ('stribeck', set(NAMES)),
     ])
-    def test_a_forced_model(self, wrist, robot, model, expected):
-        result, (item,) = found_by(wrist, robot, FrictionParameters(
+    def test_a_forced_model(self, wrist, robocal, model, expected):
+        result, (item,) = found_by(wrist, robocal, FrictionParameters(
             model=model, fit_threshold=100.0))
         assert numbers(result) == expected
         assert result.method == model
@@ -454,8 +449,8 @@ class TestHonesty:
             np.testing.assert_allclose(law.torque(np.array([-0.7, 0.01])), (
                 -law.coulomb[1], law.coulomb[0]))
 
-    def test_a_fit_that_misses_the_points_fails_with_both_degrees(self, wrist, robot):
-        result, (item,) = found_by(wrist, robot, FrictionParameters(model='coulomb'))
+    def test_a_fit_that_misses_the_points_fails_with_both_degrees(self, wrist, robocal):
+        result, (item,) = found_by(wrist, robocal, FrictionParameters(model='coulomb'))
         assert result.verdict is Verdict.FAIL
         assert item.fit_degree > 5.0
         assert item.held_out_degree is not None
@@ -464,29 +459,29 @@ class TestHonesty:
         assert '(limit 5.0 %)' in result.reasons[0]
         assert numbers(result) == set()
 
-    def test_degrees_are_those_of_the_definition(self, wrist, robot):
-        _, (item,) = found_by(wrist, robot)
+    def test_degrees_are_those_of_the_definition(self, wrist, robocal):
+        _, (item,) = found_by(wrist, robocal)
         torque = np.array([p.torque for p in item.usable])
         fitted = item.law().torque(np.array([p.speed for p in item.usable]))
         expected = 100.0 * np.sqrt(((torque - fitted)**2).sum() / (torque**2).sum())
         assert item.fit_degree == pytest.approx(expected, rel=1e-6)
 
-    def test_too_few_speeds_for_held_out_ones_are_not_vouched_for(self, robot):
+    def test_too_few_speeds_for_held_out_ones_are_not_vouched_for(self, robocal):
         made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, [0.1, 0.3, 0.5]))
-        result, _ = found_by(made, robot)
+        result, _ = found_by(made, robocal)
         assert result.validation == ()
         assert result.verdict is Verdict.NOT_EVALUATED
 
-    def test_a_wrong_payload_is_distinguished_from_friction(self, robot):
+    def test_a_wrong_payload_is_distinguished_from_friction(self, robocal):
         made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS, span=0.4), tool=TOOL)
-        result, (item,) = found_by(made, robot)
+        result, (item,) = found_by(made, robocal)
         assert result.verdict is Verdict.FAIL
         assert ('its payload, link masses, drive gains or gravity direction are wrong'
                 in ' '.join(item.objections))
         assert item.wrong_gravity
         assert any(check.name == f'{ELBOW_NAME}: gravity' and not check.passed
                    for check in result.checks)
-        right, _ = found_by(made, loaded(robot, TOOL))
+        right, _ = found_by(made, loaded(robocal, TOOL))
         assert right.verdict is Verdict.PASS
         gravity = next(c for c in right.checks if c.name == f'{ELBOW_NAME}: gravity')
         assert 'differ by' in gravity.reason
@@ -503,29 +498,29 @@ class TestBadRuns:
             effort[rows[len(rows) // 2:][:25], joint] += 4.0
         return effort
 
-    def test_a_few_are_left_out(self, wrist, robot):
-        result, (item,) = found_by(wrist, robot, effort=self.spoilt(wrist, range(5, 7)))
+    def test_a_few_are_left_out(self, wrist, robocal):
+        result, (item,) = found_by(wrist, robocal, effort=self.spoilt(wrist, range(5, 7)))
         assert result.verdict is Verdict.PASS
         assert result.counts['rejected_runs'] == 2
         assert result.counts['runs'] == len(wrist.runs)
         assert '2 rejected' in result.reasons[0]
         assert WRIST.curve_error(item.law()) < 3.0
 
-    def test_runs_too_short_to_be_read_are_counted(self, robot):
+    def test_runs_too_short_to_be_read_are_counted(self, robocal):
         short = replace(both_ways(WRIST_JOINT, [0.5])[0], cruise=0.35)
         way = 0.5 * 0.35 + 0.125
         made = record({WRIST_JOINT: WRIST}, [
             *both_ways(WRIST_JOINT, SPEEDS), short,
             replace(short, start=short.start + way, speed=-0.5)])
-        result, _ = found_by(made, robot)
+        result, _ = found_by(made, robocal)
         assert result.counts['runs'] == 2 * len(SPEEDS) + 2
         assert result.counts['rejected_runs'] == 2
         assert '16 runs used, 2 rejected: +0.5' in result.reasons[0]
         assert 'constant for too short a time' in result.reasons[0]
 
-    def test_many_fail_the_joint_and_no_other(self, two_joints, robot):
+    def test_many_fail_the_joint_and_no_other(self, two_joints, robocal):
         effort = self.spoilt(two_joints, range(1, 14))
-        result, found = found_by(two_joints, loaded(robot, TOOL), effort=effort)
+        result, found = found_by(two_joints, loaded(robocal, TOOL), effort=effort)
         assert result.verdict is Verdict.FAIL
         assert [item.passed for item in found] == [True, False]
         reason = result.reasons[0]
@@ -536,39 +531,39 @@ class TestBadRuns:
         with pytest.raises(DataError, match='was not fitted'):
             found[1].law()
 
-    def test_a_joint_that_was_asked_for_and_never_ran_fails_alone(self, wrist, robot):
+    def test_a_joint_that_was_asked_for_and_never_ran_fails_alone(self, wrist, robocal):
         result, found = found_by(
-            wrist, robot, FrictionParameters(measure_joints=[ELBOW_NAME, WRIST_NAME]))
+            wrist, robocal, FrictionParameters(measure_joints=[ELBOW_NAME, WRIST_NAME]))
         assert [item.passed for item in found] == [False, True]
         assert result.verdict is Verdict.FAIL
         assert f"'{ELBOW_NAME}': 0 usable runs forward" in result.reasons[0]
 
-    def test_joints_that_nobody_asked_for_are_left_out(self, two_joints, robot):
-        result, found = found_by(two_joints, loaded(robot, TOOL),
+    def test_joints_that_nobody_asked_for_are_left_out(self, two_joints, robocal):
+        result, found = found_by(two_joints, loaded(robocal, TOOL),
                                  FrictionParameters(measure_joints=[ELBOW_NAME]))
         assert [item.joint for item in found] == [ELBOW_NAME]
         assert result.verdict is Verdict.PASS
 
-    def test_no_run_at_all(self, robot):
+    def test_no_run_at_all(self, robocal):
         made = record({}, [])
         with pytest.raises(DataError, match='run of joint joint_1, .*joint_6.* method .motion'):
-            found_by(made, robot)
+            found_by(made, robocal)
 
-    def test_nothing_recorded(self, wrist, robot):
+    def test_nothing_recorded(self, wrist, robocal):
         with pytest.raises(DataError, match='No joint states are recorded'):
-            estimate(robot, Recording(wrist.samples().rows(0, 0)), DEFAULTS)
+            estimate(robocal, Recording(wrist.samples().rows(0, 0)), DEFAULTS)
 
-    def test_efforts_without_friction(self, wrist, robot):
+    def test_efforts_without_friction(self, wrist, robocal):
         with pytest.raises(ConfigurationError, match='such efforts hold no friction'):
-            estimate(robot, Recording(wrist.samples()),
+            estimate(robocal, Recording(wrist.samples()),
                      replace(DEFAULTS, effort_contains='external'))
 
     @pytest.mark.parametrize(('value', 'word'), [(0.0, 'zero'), (1.2, 'stuck at 1.2')])
-    def test_dead_effort(self, wrist, robot, value, word):
+    def test_dead_effort(self, wrist, robocal, value, word):
         effort = wrist.effort()
         effort[:, WRIST_JOINT] = value
         with pytest.raises(DataError, match=f"'{WRIST_NAME}' is {word}"):
-            found_by(wrist, robot, effort=effort)
+            found_by(wrist, robocal, effort=effort)
 
 def with_temperatures(result: CalibrationResult, found: dict[str, float]) -> CalibrationResult:
     return replace(result, settings={**result.settings, 'temperatures': found})
@@ -579,8 +574,8 @@ class TestMerging:
 
     @pytest.fixture(scope='class', name='both')
     @classmethod
-    def _both(cls, two_joints, robot) -> CalibrationResult:
-        return estimate(loaded(robot, TOOL), Recording(two_joints.samples()), DEFAULTS)
+    def _both(cls, two_joints, robocal) -> CalibrationResult:
+        return estimate(loaded(robocal, TOOL), Recording(two_joints.samples()), DEFAULTS)
 
     def test_parts_make_the_whole_again(self, both):
         elbow, wrist = (select_joints(both, [name]) for name in (ELBOW_NAME, WRIST_NAME))
@@ -679,10 +674,10 @@ class TestMerging:
         assert law.deviation(0.2) > cold.deviation(0.2)
 
 
-def test_one_direction_alone_is_identified_and_the_other_one_named(robot):
+def test_one_direction_alone_is_identified_and_the_other_one_named(robocal):
     made = record({WRIST_JOINT: WRIST}, [
         run for run in both_ways(WRIST_JOINT, SPEEDS) if run.speed > 0.0])
-    forward = estimate(robot, Recording(made.samples()), DEFAULTS)
+    forward = estimate(robocal, Recording(made.samples()), DEFAULTS)
     assert forward.verdict is Verdict.PASS
     for name in ('coulomb', 'viscous'):
         parameter = forward.parameter(f'{WRIST_NAME}.{name}_forward')
@@ -696,6 +691,6 @@ def test_one_direction_alone_is_identified_and_the_other_one_named(robot):
     parameter = forward.parameter(f'{WRIST_NAME}.coulomb_forward')
     assert 0.3 < width.value / (100.0 * 1.96 * parameter.std / parameter.value) < 3.0
     narrow = replace(DEFAULTS, max_friction_interval=0.9 * width.value / 100.0)
-    refused = estimate(robot, Recording(made.samples()), narrow)
+    refused = estimate(robocal, Recording(made.samples()), narrow)
     assert [check.name for check in refused.checks if not check.passed] == [width.name]
     assert 'the 95 % interval of the friction torque' in ' '.join(refused.reasons)

@@ -236,22 +236,15 @@ class TestAtWork:
             np.testing.assert_allclose(point.velocities, expected.velocity[row][order], atol=1e-12)
         assert out[-1].joint_names == message.joint_names
 
-    @pytest.mark.parametrize(('start', 'words'), [
-        (None, 'Expected at least two points'),
-        (np.array([0.0, 2.2, np.radians(80.0), 0.0, 0.0, 0.0]),
-         "joint 'joint_3' exceeds its limit"),
-    ])
-    def test_a_bad_trajectory_is_not_sent_on(self, active, start, words):
+    def test_a_bad_trajectory_is_not_sent_on(self, active):
         out = active.subscribe(JointTrajectory, 'trajectory_out')
         into = active.publisher(JointTrajectory, 'compliance_calibration/trajectory_in')
-        message = JointTrajectory(joint_names=['joint_1'])
-        if start is not None:
-            message = conversions.to_joint_trajectory(
-                quintic_path(np.stack((start, start - 0.1)), np.ones(6), np.full(6, 2.0)), NAMES)
-        into.publish(message)
+        start = np.array([0.0, 2.2, np.radians(80.0), 0.0, 0.0, 0.0])
+        into.publish(conversions.to_joint_trajectory(
+            quintic_path(np.stack((start, start - 0.1)), np.ones(6), np.full(6, 2.0)), NAMES))
         active.spinner.until(lambda: active.log['error'])
         assert 'Trajectory not passed on' in active.log['error'][-1]
-        assert words in active.log['error'][-1]
+        assert "joint 'joint_3' exceeds its limit" in active.log['error'][-1]
         assert not out
 
     def test_without_a_result_nothing_is_passed_on(self, rig):

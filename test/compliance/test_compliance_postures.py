@@ -170,10 +170,6 @@ class TestRefused:
         with pytest.raises(ConfigurationError, match='gravity is zero'):
             plan_postures(limits(weightless, weightless), checker, HOME, EVERYWHERE)
 
-    def test_an_axis_of_no_length(self):
-        with pytest.raises(ConfigurationError, match='target_axis is zero'):
-            replace(VALUES, target_axis=[0.0, 0.0, 0.0]).check()
-
 
 class TestOwnPostures:
     """Postures of the user's own, from a file."""
@@ -199,7 +195,3 @@ class TestOwnPostures:
     def test_that_are_none_are_refused(self, tmp_path, robocal, text, words):
         with pytest.raises(RobocalError, match=words):
             self.load(tmp_path, text, robocal)
-
-    def test_a_file_that_is_not_there(self, robocal):
-        with pytest.raises(ConfigurationError, match=r'nowhere.yaml cannot be read'):
-            load_postures('nowhere.yaml', robocal)

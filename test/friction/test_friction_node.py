@@ -52,20 +52,6 @@ def store(folder: Path, *results: Any) -> None:
 class TestRefusedAtConfigure:
     """What cannot work is refused before the arm moves, with a sentence."""
 
-    def refused(self, made: NodeRig, *words: str) -> None:
-        assert made.configure() == FAILURE
-        for word in words:
-            assert word in made.log['error'][-1]
-
-    @pytest.mark.parametrize(('values', 'words'), [
-        ({'measure_joints': ['joint_7']}, ('joint_7', 'joint_6')),
-        ({'min_speed': 0.5, 'max_speed': 0.3}, ('min_speed', '0.5 and 0.3')),
-        ({'effort_source': 'current'}, ('torque_constants', 'those of the drives')),
-        ({'trajectory_file': 'nowhere.yaml'}, ('nowhere.yaml cannot be read',)),
-    ])
-    def test_parameters(self, rig, values, words):
-        self.refused(rig(**values), *words)
-
     @pytest.mark.parametrize(('entry', 'values', 'words'), [
         ('{joint: joint_6, start: 0.0, goal: 0.4, speed: 0.4, duration: 1.1}', {},
          ('run 1', 'accelerates at 4')),
@@ -75,7 +61,10 @@ class TestRefusedAtConfigure:
     def test_sets(self, rig, tmp_path, entry, values, words):
         path = tmp_path / 'set.yaml'
         path.write_text(f'- {entry}\n')
-        self.refused(rig(trajectory_file=str(path), **values), *words)
+        made = rig(trajectory_file=str(path), **values)
+        assert made.configure() == FAILURE
+        for word in words:
+            assert word in made.log['error'][-1]
 
     def test_real_constants_are_taken(self, rig):
         made = rig(effort_source='current', torque_constants=[0.07], gear_ratios=[101.0])

@@ -714,18 +714,6 @@ class TestConditions:
         rig.until(lambda: state.look() or state.paused)
         refused(rig, rig.path(TURN), 'protective or emergency stop', 'Nothing was sent')
 
-    @pytest.mark.parametrize(('values', 'words'), [
-        ({'max_force': 10.0}, 'guard_topic and max_force or max_torque need each other'),
-        ({'guard_topic': 'ft'}, 'guard_topic and max_force or max_torque need each other'),
-        ({'max_effort_share': [1.0, 1.0]}, "'max_effort_share' has 2 values; expected 1 or 6"),
-        ({'max_effort_share': [1.0], 'effort_source': 'unknown'}, 'efforts of a known unit'),
-    ])
-    def test_parameters_that_contradict_each_other(
-        self, ros: None, values: dict[str, Any], words: str
-    ) -> None:
-        with pytest.raises(ConfigurationError, match=words):
-            Rig(namespace='/contradiction', **values)
-
     def test_the_guarded_topic_is_one_of_the_namespace(self, ros: None) -> None:
         made = Rig(namespace='/guarded', guard_topic='ft_wrist/wrench', max_force=1.0)
         try:

@@ -27,12 +27,7 @@ from support.bag_examples import (
     wrench,
 )
 from support.fixtures import Call
-from support.friction_results import (
-    calibration_result,
-    friction_result,
-    identity,
-    payload_result,
-)
+from support.friction_results import calibration_result, friction_result, payload_result, store
 from support.wrench_arm import ObservedArm
 
 from demo import default_cell
@@ -41,7 +36,7 @@ from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.checks import to_seconds
 from robocal_ros.messages.decode import wrenches
 from robocal_ros.results.result import Parameter
-from robocal_ros.results.store import ResultStore, read_result, to_yaml
+from robocal_ros.results.store import read_result, to_yaml
 from robocal_ros.robot.model import Robot
 from robocal_ros.wrench.bag import WrenchFollowing
 from robocal_ros.wrench.model import SensedArm, SensorMount, tare_of
@@ -127,7 +122,7 @@ Run = Callable[..., tuple[str, dict[str, list[dict[str, str]]]]]
 def run(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Return what writes a bag, estimates, and returns words and the series."""
     monkeypatch.chdir(tmp_path)
-    ResultStore(tmp_path / 'results', identity()).save(payload_result())
+    store(tmp_path / 'results', payload_result())
 
     def estimated(messages: Sequence[Message], *arguments: str, code: int = 0) -> Any:
         if not (tmp_path / 'bag').exists():
@@ -259,7 +254,7 @@ def test_a_tare_from_elsewhere(recorded: Recorded, run: Run, tmp_path: Path, way
     # The samples of the tare are not in the bag.
     later = [item for item in recorded.messages if item[0] > recorded.span[1]]
     if way == 'stored':
-        ResultStore(tmp_path / 'results', identity()).save(recorded.tare)
+        store(tmp_path / 'results', recorded.tare)
         told, rows = run(later, '-p', 'keep_tare:=true')
         assert 'The tare that is stored is used' in told
     else:
@@ -280,7 +275,7 @@ def test_a_stored_tare_from_before_the_payload_was_identified(
     _, reference = tare_of(recorded.tare, frames)
     alone = SensedArm(Robot(default_cell.urdf()), [SensorMount(frame) for frame in frames])
     bias = (reference.readings - alone.expected(reference.posture)).ravel().tolist()
-    ResultStore(tmp_path / 'results', identity()).save(replace(recorded.tare, parameters=tuple(
+    store(tmp_path / 'results', replace(recorded.tare, parameters=tuple(
         replace(item, value=value)
         for item, value in zip(recorded.tare.parameters, bias, strict=True))))
     _, rows = run([item for item in recorded.messages if item[0] > recorded.span[1]],
@@ -294,7 +289,7 @@ def test_readings_are_corrected_by_the_stored_calibration_of_the_sensor(
     recorded: Recorded, run: Run, tmp_path: Path
 ) -> None:
     matrix = np.eye(6) + 0.02 * np.random.default_rng(0).normal(size=(6, 6))
-    ResultStore(tmp_path / 'results', identity()).save(calibration_result(matrix))
+    store(tmp_path / 'results', calibration_result(matrix))
     decoder = wrenches('ft_wrist', 'ft_wrist', 1.0)
     messages = [
         (stamp, topic, wrench(stamp, 'ft_wrist', matrix @ decoder([raw]).values[0]))
@@ -310,7 +305,7 @@ def test_friction_is_that_of_the_temperature_in_the_bag(
     recorded: Recorded, tmp_path: Path
 ) -> None:
     result = friction_result(temperatures={'joint_6': 22.0})
-    ResultStore(tmp_path / 'results', identity()).save(replace(result, parameters=(
+    store(tmp_path / 'results', replace(result, parameters=(
         *result.parameters, Parameter('joint_6.temperature_factor', '1/K', -0.01, 0.002))))
     write(tmp_path / 'bag', [*recorded.messages[:100], *(
         (0.0, '/drive_temperature', temperature(value)) for value in (31.0, 33.0))])

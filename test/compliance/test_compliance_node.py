@@ -16,13 +16,13 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from support.compliance_results import COMPLIANCE, compliance_result
-from support.friction_results import friction_result, identity, payload_result
+from support.friction_results import friction_result, payload_result, store
 from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, stamp
 from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.compliance.node import ComplianceCalibration
 from robocal_ros.messages import conversions, qos
-from robocal_ros.results import ResultStore, to_yaml
+from robocal_ros.results import to_yaml
 from robocal_ros.robot import RigidBodyInertia, Robot, SagCorrection, quintic_path
 
 pytestmark = pytest.mark.usefixtures('ros')
@@ -53,11 +53,6 @@ class Rig(NodeRig):
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
     yield from made_rigs(partial(Rig, tmp_path))
-
-
-def store(folder: Path, *results: Any) -> None:
-    for result in results:
-        ResultStore(folder, identity()).save(result)
 
 
 def correction(load: RigidBodyInertia | None) -> tuple[Robot, SagCorrection]:

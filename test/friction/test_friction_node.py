@@ -14,7 +14,7 @@ from control_msgs.msg import JointTrajectoryControllerState
 from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import JointState, Temperature
 from std_msgs.msg import String
-from support.friction_results import friction_result, identity, payload_result
+from support.friction_results import friction_result, payload_result, store
 from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, stamp
 from trajectory_msgs.msg import JointTrajectory
 
@@ -23,7 +23,7 @@ from robocal_ros.messages import conversions, qos
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.results.result import Parameter
-from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
+from robocal_ros.results.store import from_yaml, to_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.trajectories import Lspb
@@ -42,11 +42,6 @@ def rig(tmp_path: Path) -> Iterator[Callable[..., NodeRig]]:
         return NodeRig(kind, tmp_path, **values)
 
     yield from made_rigs(make)
-
-
-def store(folder: Path, *results: Any) -> None:
-    for result in results:
-        ResultStore(folder, identity()).save(result)
 
 
 class TestRefusedAtConfigure:

@@ -86,6 +86,10 @@ def arm(name: str) -> Arm:
     return Arm(name, urdf, tool, (str(share),))
 
 
+def arm_urdf() -> str:
+    return arm('robocal').urdf
+
+
 def middle(robot: Robot) -> np.ndarray:
     """Return the posture in the middle of the joint limits, shape (n,) [rad]."""
     low, high = robot.sampling_limits()

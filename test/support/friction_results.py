@@ -17,17 +17,14 @@ from robocal_ros.results.result import (
     RobotIdentity,
     State,
 )
+from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.arm_model import link_parameters, parameter_names
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import CALIBRATION_NAMES, SENSOR_CALIBRATION
-from support.arms import arm
+from support.arms import arm_urdf
 
 NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
 UNITS = ('N·m', 'N·m', 'rad/s', 'N·m·s/rad')
-
-
-def arm_urdf() -> str:
-    return arm('robocal').urdf
 
 
 def project_arm() -> Robot:
@@ -37,6 +34,11 @@ def project_arm() -> Robot:
 def identity() -> RobotIdentity:
     robot = project_arm()
     return robot.identity
+
+
+def store(folder: Path, *results: CalibrationResult) -> None:
+    for result in results:
+        ResultStore(folder, identity()).save(result)
 
 
 def _result(kind: str, method: str, frame: str, parameters: list[Parameter], what: str,

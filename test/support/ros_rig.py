@@ -23,14 +23,10 @@ from robocal_ros.cli.node_client import is_served
 from robocal_ros.messages import qos
 from robocal_ros.node.calibration_node import SUCCESS, CalibrationNode
 from support import ROOT as ROOT
-from support.arms import arm
+from support.arms import arm_urdf
 
 PATIENCE = 120.0
 """Longest wait for an event [s]: on a busy machine, nodes get a tenth of a core."""
-
-
-def arm_urdf() -> str:
-    return arm('robocal').urdf
 
 
 def overrides(**values: Any) -> list[Parameter[Any]]:

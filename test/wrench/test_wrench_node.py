@@ -26,6 +26,7 @@ from support.friction_results import (
     identity,
     payload_result,
     project_arm,
+    store,
 )
 from support.live_graph import value
 from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, overrides, stamp
@@ -307,11 +308,6 @@ def tare_result() -> Any:
         readings = np.array([1.0, 2.0, 3.0, 0.1, 0.2, 0.3]) + 1e-3 * (-1.0)**number - held
         record.add(Instant(10**9 + number, POSTURE, readings, held, ['']))
     return Taring(cut).find(record, WrenchParameters())[0]
-
-
-def store(folder: Path, *results: Any) -> None:
-    for result in results:
-        ResultStore(folder, identity()).save(result)
 
 
 class TestHandOver:

@@ -36,10 +36,10 @@ from robocal_ros.payload.arm_regression import (
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import BAND, MIN_MOTION, UNEVEN, on_found_base
 from robocal_ros.payload.result import (
-    CERTAIN,
     MAX_GAIN_STD,
     PLAUSIBLE_GAINS,
     at_most,
+    braking_check,
     fit_series,
     identified,
     make_result,
@@ -51,7 +51,6 @@ from robocal_ros.robot import (
     DRIVEN_STD,
     GRAVITY,
     LINK_UNITS,
-    REVERSED,
     ROTOR_SPREAD,
     URDF_FREEDOM,
     ArmFriction,
@@ -156,8 +155,9 @@ def estimate(
         covariance_names=names, covariance=covariance,
         fit=_fits(robot, motion.effort, fit.residual, np.ones(motion.effort.shape, dtype=bool)),
         validation=validation,
-        checks=(*_checks(robot, fit, validation, told, values), _sign_check(robot, motion, fit),
-                *mounted, motion.recording),
+        checks=(*_checks(robot, fit, validation, told, values),
+                braking_check(robot.joint_names, _powers(motion, fit)), *mounted,
+                motion.recording),
         counts={'rows': motion.effort.size},
         settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
                   'unexplained': dict(zip(robot.joint_names, map(rms, left), strict=True)),
@@ -548,21 +548,15 @@ def _friction(robot: Robot, fit: ArmFit) -> Iterator[Parameter]:
             [fit.freedom(direction) for direction in np.eye(len(fit.value))[at]])
 
 
-def _sign_check(robot: Robot, motion: ArmMotion, fit: ArmFit) -> Check:
-    """Check that friction brakes every joint, rather than driving it."""
-    wrong = []
+def _powers(motion: ArmMotion, fit: ArmFit) -> Iterator[tuple[float, float]]:
+    """Yield for each joint the mean power that its friction takes and its standard deviation."""
     for joint, (law, at) in enumerate(zip(fit.places.laws, fit.places.friction, strict=True)):
         velocity = motion.velocity[2][:, joint]
         columns = law.columns(velocity, np.zeros_like(velocity))
-        # Of the mean power, without the offset's.
+        # Without that of the offset.
         direction = np.append(0.0, velocity @ columns[:, 1:])
-        if direction @ fit.value[at] < -CERTAIN * np.sqrt(
-                direction @ fit.covariance[at, at] @ direction):
-            wrong.append(robot.joint_names[joint])
-    return Check('sign of efforts', not wrong, float(len(wrong)), 0.0, '1',
-                 f'Friction would drive {", ".join(wrong)} instead of braking: the sign of the '
-                 f'effort is wrong. {REVERSED}' if wrong else 'Friction brakes every joint.',
-                 'adequate')
+        yield (float(direction @ fit.value[at]),
+               float(np.sqrt(direction @ fit.covariance[at, at] @ direction)))
 
 
 def friction_of(result: CalibrationResult, velocity: Array, torque: Array) -> Array:

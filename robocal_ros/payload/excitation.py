@@ -33,6 +33,7 @@ from robocal_ros.payload.regression import (
     ARM,
     ARM_GAIN,
     BAND,
+    LOSSES,
     MIN_MOTION,
     Iteration,
     Rows,
@@ -53,6 +54,7 @@ from robocal_ros.payload.result import (
     PLAUSIBLE_GAINS,
     accuracy_checks,
     at_most,
+    braking_check,
     check_payload_limit,
     check_sign,
     fit_series,
@@ -399,6 +401,8 @@ def estimate(
     independent = reference if fit.common is None else None
     move = moving(robot, fit.rows.frame)
     body, covariance = move @ fit.value[:10], move @ fit.covariance[:10, :10] @ move.T
+    signs = () if sensor is not None or values.effort_contains == 'external' else (
+        braking_check(robot.joint_names, _powers(robot, fit, friction)),)
     # What else the variance of the ten parameters has, with degrees of freedom.
     others: list[tuple[Array, float | None]] = [(move @ _new_load(fit) @ move.T, None)]
     distal = None if sensor is None else robot.distal_inertia(sensor.frame)
@@ -416,7 +420,7 @@ def estimate(
         parameters = identified(BODY, ('kg', *['kg·m'] * 3, *['kg·m²'] * 6), body, covariance,
                                 _freedom(fit, others, move, np.eye(10), covariance))
         return _result(robot, joints, values, fit, validation, REFERENCE, parameters, BODY,
-                       covariance)
+                       covariance, signs)
     if reference is not None:
         body = body - reference.values(BODY)
     if distal is not None:
@@ -436,7 +440,7 @@ def estimate(
               *(Check('constant load', True, abs(change), abs(float(body[0])), 'kg',
                       f'The intervals contain {said}.')
                 for change, said in _said_of_new_load(fit)),
-              *(() if sensor is not None else _evidence(values, arm)))
+              *signs, *(() if sensor is not None else _evidence(values, arm)))
     return _result(
         robot, joints, values, fit, validation, 'payload', (*parameters, *_delay(fit)),
         tuple(PARAMETERS[i] for i in found), covariance[np.ix_(found, found)], checks)
@@ -516,6 +520,23 @@ def _variances(
     if independent is not None:
         parts[_REFERENCE_NOISE] = float(np.trace(independent.covariance[places, places]))
     return parts
+
+
+def _powers(
+    robot: Robot, fit: RowsFit, friction: Mapping[str, SteadyFriction] | None
+) -> Iterator[tuple[float, float]]:
+    """Yield for each joint the mean power that its friction takes and its standard deviation.
+
+    Friction that was identified before is subtracted; what is left of it may drive a joint.
+    """
+    for joint, (name, used) in enumerate(zip(robot.joint_names, fit.used, strict=True)):
+        at = 10 + len(LOSSES) * joint + np.arange(len(LOSSES))
+        columns = fit.rows.columns[joint, used][:, at]
+        direction = columns[:, LOSSES.index('viscous')] @ columns
+        direction[LOSSES.index('offset')] = 0.0
+        yield (0.0, 0.0) if name in (friction or ()) else (
+            float(direction @ fit.value[at]),
+            float(np.sqrt(direction @ fit.covariance[np.ix_(at, at)] @ direction)))
 
 
 def _evidence(values: PayloadParameters, arm: ArmModel | None) -> list[Check]:

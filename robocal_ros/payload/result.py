@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from robocal_ros.messages import JointSamples
 from robocal_ros.payload.model import PARAMETERS, centred_jacobian
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results import Z95, CalibrationResult, Check, Parameter, Series, State, spread
-from robocal_ros.robot import NewtonEuler, Robot, body_of
+from robocal_ros.robot import REVERSED, NewtonEuler, Robot, body_of
 
 COM = PARAMETERS[1:4]
 ARM_SOURCE = (
@@ -178,6 +178,23 @@ def _links_cause(links: float, mass: Parameter, values: PayloadParameters) -> st
     return (f' Most of it is due to {links:.2f} kg of links distal to the sensor in the URDF, '
             f'known to {100.0 * values.arm_model_std:.1f} % (arm_model_std): weigh them and lower '
             'arm_model_std, or remove them from the URDF, so that they are part of the payload.')
+
+
+def braking_check(joint_names: Sequence[str], powers: Iterable[tuple[float, float]]) -> Check:
+    """Check that friction brakes every joint, rather than driving it.
+
+    Args:
+        joint_names: Names of the joints.
+        powers: Of each, the mean power that friction takes and its standard deviation, in any
+            unit.
+
+    """
+    wrong = [name for name, (power, std) in zip(joint_names, powers, strict=True)
+             if power < -CERTAIN * std]
+    return Check('sign of efforts', not wrong, float(len(wrong)), 0.0, '1',
+                 f'Friction would drive {", ".join(wrong)} instead of braking: the sign of the '
+                 f'effort is wrong. {REVERSED}' if wrong else 'Friction brakes every joint.',
+                 'adequate')
 
 
 def largest_source(variances: Mapping[str, float]) -> str:

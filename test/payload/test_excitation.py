@@ -380,6 +380,23 @@ def test_gains_off_by_what_is_stated_stay_in_the_intervals_of_a_differential_run
     assert with_gains.max() < 3.3
 
 
+def test_an_effort_of_the_wrong_sign_is_named_by_the_friction_that_drives_its_joint(usual):
+    """Both runs have it; the last joint's hides in the accuracy of a centre without it."""
+    robot = usual.robot
+    bare = replace(usual, tool=Tool(1e-9, np.zeros(3), 1e-12 * np.eye(3)))
+
+    def reversed_(joints: JointSamples) -> JointSamples:
+        return replace(joints, effort=joints.effort * [1.0, 1.0, 1.0, 1.0, 1.0, -1.0])
+
+    for results, right in ((differential(robot, bare.joints(5), usual.joints(6)), True),
+                           (differential(robot, reversed_(bare.joints(5)),
+                                         reversed_(usual.joints(6))), False)):
+        for result in results:
+            (check,) = (item for item in result.checks if item.name == 'sign of efforts')
+            assert check.passed is right
+            assert right or 'Friction would drive joint_6 instead' in check.reason
+
+
 def test_a_reference_of_another_kind_is_refused(usual):
     other = estimated(usual, 'wrench', seed=1)
     with pytest.raises(ConfigurationError, match='Record it anew'):

@@ -143,6 +143,8 @@ class Guide:
             answers = asked(self._robot.root_frame, purposes)
         if purposes:
             answers.purposes = purposes
+        if not self._options.dry_run:
+            check_tool(answers)
         return answers
 
     # -------------------------------------------------------------------------- nodes
@@ -515,6 +517,14 @@ def check_purposes(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
+def check_tool(answers: Answers) -> None:
+    """Raise a ConfigurationError if a tool is to be measured and none is named."""
+    if not answers.tool and plan.PAYLOAD in plan.goals(answers.purposes, frozenset()):
+        raise ConfigurationError(
+            f'{" and ".join(answers.purposes)} needs a tool to measure: give it a name of your '
+            'choice, even if it is mounted later.')
+
+
 def asked(root: str, purposes: Sequence[str]) -> Answers:
     """Return the answers to the questions on the terminal.
 
@@ -526,12 +536,14 @@ def asked(root: str, purposes: Sequence[str]) -> Answers:
         ConfigurationError: If there is no terminal.
 
     """
-    found = Answers(mounted=False)
+    # A purpose that is not known yet needs no tool.
+    found = Answers(mounted=False, purposes=list(purposes) or ['friction'])
 
     def ask(name: str, question: str, read: Callable[[str], Any] = number) -> None:
         def answer(text: str) -> None:
             setattr(found, name, read(text))
             found.check()
+            check_tool(found)
 
         _ask(question, answer)
 
@@ -543,9 +555,10 @@ def asked(root: str, purposes: Sequence[str]) -> Answers:
         if found.mass:
             ask('mass_std', '   The error of that scale in kg:')
         ask('removable', f'2. Can it be taken off for a while? {QUESTION}', _flag)
-    found.purposes = list(purposes) or _ask(
-        '3. What is it for? ' + '; '.join(f'{key}: {text}' for key, text in plan.PURPOSES.items())
-        + '. One or more:', lambda text: check_purposes(text.replace(',', ' ').split()))
+    if not purposes:
+        ask('purposes', '3. What is it for? '
+            + '; '.join(f'{key}: {text}' for key, text in plan.PURPOSES.items())
+            + '. One or more:', lambda text: check_purposes(text.replace(',', ' ').split()))
     if 'accuracy' in found.purposes:
         ask('test_load', '   Mass of a test load in kg that can be mounted in addition:')
     ask('speed', '4. How fast may the arm move, in percent of its full speed? Empty for the '

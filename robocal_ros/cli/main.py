@@ -401,8 +401,11 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
 
             argcomplete.autocomplete(parser)
     options = parser.parse_args(arguments)
-    # SIGTERM unwinds the stack, so that child processes end too.
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # SIGTERM unwinds the stack, so that child processes end too. What a script starts in the
+    # background inherits that SIGINT is ignored; it must be able to cancel a motion all the same.
+    before = [(number, signal.signal(number, handler)) for number, handler in (
+        (signal.SIGTERM, lambda number, _: sys.exit(128 + number)),
+        (signal.SIGINT, signal.default_int_handler))]
     try:
         return options.run(options)
     except RobocalError as error:
@@ -412,7 +415,8 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         ERRORS.print('Interrupted; everything that was started has been ended.')
         return INTERRUPTED
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 if __name__ == '__main__':

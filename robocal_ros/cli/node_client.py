@@ -35,12 +35,19 @@ _REACHED = {'configure': 'inactive', 'activate': 'active', 'deactivate': 'inacti
             'cleanup': 'unconfigured'}
 # Longest wait for the reason of a refusal in the status [s].
 _REASON = 1.0
+# Time without its status in the graph after which a node has ended [s]: it leaves the graph for a
+# moment when it is configured. One that was killed stays for the lease of the middleware.
+_ENDED = 3.0
 # Time for a server to discover a new client [s].
 _SETTLING = 0.3
 # Longest discovery [s]: missed announcements are repeated after 3 s (measured). After the first
 # node, others follow within the second time.
 _DISCOVERY = 4.0
 _MORE_NODES = 0.3
+
+UNATTENDED = ('The controller finishes the motion that it has. If the arm must not go on, stop it '
+              'by other means.')
+"""What a node that has ended without a word leaves behind."""
 
 # Name of a publisher's node until its announcement has come.
 _UNKNOWN = '_NODE_NAME_UNKNOWN_'
@@ -174,6 +181,7 @@ class NodeClient:
         self.status = DiagnosticStatus()
         self.result = ''
         self._session = session
+        self._there = float('inf')
         self._clients: dict[str, Any] = {}
         node = session.node
         node.create_subscription(
@@ -202,6 +210,13 @@ class NodeClient:
         """What a procedure that is under way reports; empty for none."""
         return '' if self.values.get('phase', 'idle') in ('idle', 'unconfigured') else (
             self.status.message)
+
+    @property
+    def ended(self) -> bool:
+        """Whether a node that was there has ended without a word; to be asked repeatedly."""
+        if self._session.node.count_publishers(f'{self.name}/status'):
+            self._there = monotonic()
+        return monotonic() > self._there + _ENDED
 
     def wait_until_there(self, timeout: float) -> None:
         """Wait for the node's lifecycle services.
@@ -348,7 +363,7 @@ class NodeClient:
 
         Raises:
             ConfigurationError: If the node does not offer the service.
-            RobocalError: If it was to be cancelled and does not answer.
+            RobocalError: If it ends, or was to be cancelled and does not answer.
 
         """
         self.result = ''
@@ -358,13 +373,16 @@ class NodeClient:
             # An idle node still has the status of the last procedure.
             if on_status is not None and self.values.get('phase', 'idle') != 'idle':
                 on_status(self.progress, self.status.message)
-            return bool(future.done())
+            return bool(future.done()) or self.ended
 
         try:
             self._session.spin_until(answered)
         except (KeyboardInterrupt, SystemExit):
             self._cancel()
             raise
+        if not future.done():
+            raise RobocalError(f"Node '{self.name}' has ended before it answered '~/{service}'. "
+                               f'{UNATTENDED} Then start the node again.')
         return future.result()
 
     def _cancel(self) -> None:

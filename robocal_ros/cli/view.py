@@ -41,7 +41,13 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
-from robocal_ros.cli.node_client import NodeClient, RosSession, full_name, is_served
+from robocal_ros.cli.node_client import (
+    UNATTENDED,
+    NodeClient,
+    RosSession,
+    full_name,
+    is_served,
+)
 from robocal_ros.cli.view_plan import PlanPanel
 from robocal_ros.cli.view_results import (
     BAD,
@@ -220,6 +226,7 @@ class _Panel:
         self._published = NodeClient(session, name)
         self._client = self._published.service(Trigger, 'cancel')
         self._shown = self._published.status
+        self._ended = False
         self._read, self._result = '', ''
         self._asked = False
         self._answers: list[Any] = []
@@ -263,12 +270,15 @@ class _Panel:
             except RobocalError as error:
                 self._result = html('paragraph', f'The result is not readable: {error}')
             self._table.content = self._result
-        if self._published.status is not self._shown:
-            self._shown = self._published.status
+        ended = self._published.ended
+        if self._published.status is not self._shown or ended != self._ended:
+            self._shown, self._ended = self._published.status, ended
             phase = self._published.values.get('phase', '')
             forming = {name: value for name, value in self._published.values.items()
                        if name not in ('phase', 'progress') and phase not in _IDLE}
             self._text.content = html(
+                'status', BAD, 'ended', UNATTENDED if phase not in _IDLE else '', ()
+            ) if ended else html(
                 'status', _COLOURS.get(self._shown.level, BAD), phase, self._shown.message,
                 forming.items())
             if phase in _IDLE:
@@ -276,7 +286,7 @@ class _Panel:
             self._plot.take(forming)
             percent = min(max(self._published.progress, 0.0), 100.0)
             self._bar.content = html('bar', percent, self._title)
-            self._bar.visible = self._button.visible = phase not in _IDLE
+            self._bar.visible = self._button.visible = not ended and phase not in _IDLE
             self._table.content = self._result
             self._folder.visible = True
 

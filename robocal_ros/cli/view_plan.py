@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from robocal_ros.cli import calibration_plan as plan
-from robocal_ros.cli.calibrate import QUESTION, Answers, number
+from robocal_ros.cli.calibrate import QUESTION, Answers, check_tool, number
 from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.cli.view_results import RED, html
-from robocal_ros.errors import RobocalError
+from robocal_ros.errors import ConfigurationError, RobocalError
 
 _LINES = 120
 # Time for which a question stands before it can be answered [s]: a second click on the one before
@@ -63,6 +63,8 @@ class PlanPanel:
         self._asked, self._since = 0, np.inf
         unknown = Answers()
         with gui.add_folder('calibration'):
+            # Above the questions, which come back when the plan has ended.
+            self._log = gui.add_html('')
             with gui.add_folder('questions') as self._questions:
                 self._tool = gui.add_text('Tool', '', hint='a name of your choice; empty for none')
                 self._mounted = gui.add_checkbox('It is mounted now', True)
@@ -83,7 +85,6 @@ class PlanPanel:
                                             step=0.01, hint='size along x, y, z of the tool '
                                             'frame; zeros for that of the nodes')
             self._begin = gui.add_button('Look, and show the plan')
-            self._log = gui.add_html('')
             self._yes = gui.add_button('Yes', visible=False)
             self._no = gui.add_button('No', visible=False)
             self._cancel = gui.add_button('Cancel the plan and hold the arm', color=RED,
@@ -135,10 +136,12 @@ class PlanPanel:
             purposes=[name for name, box in self._purposes.items() if box.value],
             speed=0.01 * self._speed.value, tool_box=list(self._box.value),
             test_load=self._test_load.value)
-        found.mounted &= bool(found.tool)
         if self._floor.value.strip():
             found.floor = number(self._floor.value)
         found.check()
+        if found.mounted and not found.tool:
+            raise ConfigurationError('Name the tool that is mounted, or say that none is.')
+        check_tool(found)
         return found
 
     def _start(self) -> None:

@@ -456,6 +456,19 @@ def test_an_arm_without_a_tool(typing: Callable[[str], None]) -> None:
     assert found.purposes == ['friction']
 
 
+def test_a_tool_that_is_to_be_measured_has_a_name(
+    typing: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without one, the plan had it mounted by hand and then missed it."""
+    typing('\n \ngripper\nn\n0\ny\n\n\n\n')
+    assert asked('world', ['gravity']).tool == 'gripper'
+    assert capsys.readouterr().out.count('gravity needs a tool to measure') == 2
+    # Here, the purpose is asked for after the tool.
+    typing('\ncontact\nfriction\n\n\n\n')
+    assert asked('world', ()).purposes == ['friction']
+    assert 'contact needs a tool to measure' in capsys.readouterr().out
+
+
 def test_a_file_of_answers_comes_back(tmp_path: Path) -> None:
     answers = Answers('gripper', False, 1.5, done=['a reference run'])
     answers.write(tmp_path / 'answers.yaml')

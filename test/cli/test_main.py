@@ -174,6 +174,19 @@ def test_sigterm_unwinds_as_an_exit(call: Call, monkeypatch: pytest.MonkeyPatch)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_what_a_script_started_in_the_background_is_interrupted_all_the_same(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It inherits that SIGINT is ignored, by which `robocal view` cancels a motion."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr(show, 'run', lambda _: signal.raise_signal(signal.SIGINT))
+        call('show', RESULT, code=130)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize('arguments', [[], ['nonsense'], ['show'], ['doctor', '--nonsense']])
 def test_wrong_usage_is_code_2(call: Call, arguments: list[str]) -> None:
     assert 'usage: robocal' in call(*arguments, code=2)

@@ -143,6 +143,21 @@ def test_a_signal_to_end_cancels_the_procedure_first(fake: Running, client: Node
     assert fake.node.cancelled
 
 
+def test_a_node_that_ends_in_mid_run_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_client, '_ENDED', 0.3)
+    running = Running(DOMAIN)
+    with RosSession('robocal_test', DOMAIN) as session:
+        client = NodeClient(session, 'fake_procedure', 'run')
+        client.wait_until_there(20.0)
+
+        def end_at_half(progress: float, message: str) -> None:
+            if progress >= 50.0 and not client.ended and running._open:
+                running.close()
+
+        with pytest.raises(RobocalError, match='has ended before it answered.*stop it by other'):
+            client.call('run', end_at_half)
+
+
 def test_a_cancel_without_answer_is_repeated_and_told(
     client: NodeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

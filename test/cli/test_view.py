@@ -36,9 +36,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
+from robocal_ros.cli.calibrate import Answers
 from robocal_ros.cli.main import build_parser, main
 from robocal_ros.cli.node_client import RosSession
 from robocal_ros.cli.view import GuardedServer, Scene, View
+from robocal_ros.cli.view_plan import PlanPanel
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos
 from robocal_ros.results.store import ResultStore, to_yaml
@@ -205,6 +207,23 @@ def test_a_running_procedure_is_shown_and_cancelled(told: Told, view: View) -> N
     until(view, lambda: not panel._button.visible)
 
 
+def test_a_node_that_ended_in_mid_run_is_not_shown_as_moving(
+    told: Told, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('robocal_ros.cli.node_client._ENDED', 0.3)
+    panel = panel_of(view)
+    told.say('~/status', status('moving', 'Posture 4 of 10.'))
+    until(view, lambda: panel._button.visible)
+    told.destroy_publisher(told._out.pop('~/status'))
+    until(view, lambda: 'The controller finishes the motion' in panel._text.content)
+    assert 'moving' not in panel._text.content
+    assert not panel._button.visible
+    # Another one takes its place.
+    told._out['~/status'] = told.create_publisher(DiagnosticStatus, '~/status', qos.LATCHED)
+    told.say('~/status', status('moving', 'Posture 1 of 10.'))
+    until(view, lambda: panel._button.visible and 'Posture 1 of 10.' in panel._text.content)
+
+
 def test_estimates_are_drawn_while_they_form(told: Told, view: View) -> None:
     """Those of the unit of the newest one; what is no estimate is not drawn."""
     forming = panel_of(view)._plot
@@ -302,6 +321,17 @@ def test_stored_results_are_shown_with_their_plots(view: View, tmp_path: Path) -
 
 def test_nothing_moves_from_the_page_unless_it_is_allowed(view: View) -> None:
     assert view._plan is None
+
+
+def test_answers_of_the_page_that_cannot_be(server: Any) -> None:
+    panel = PlanPanel(server.gui, '')
+    with pytest.raises(ConfigurationError, match='Name the tool that is mounted, or say'):
+        panel._answers()
+    panel._mounted.value = False
+    with pytest.raises(ConfigurationError, match='gravity needs a tool to measure'):
+        panel._answers()
+    panel._tool.value = 'gripper'
+    assert panel._answers() == Answers('gripper', False)
 
 
 def test_a_description_that_cannot_be_drawn_is_told(told: Told, view: View) -> None:

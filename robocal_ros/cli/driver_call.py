@@ -17,8 +17,11 @@ from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.files import read_text, write_output
 
 _CALL = 'ros2 service call '
-# Longest waits for a service and for its answer [s].
-_FOUND, _ANSWERED = 5.0, 10.0
+# Longest waits for a service and for its answer [s], and time in which a second one follows the
+# first: that of another arm.
+_FOUND, _ANSWERED, _MORE = 5.0, 10.0, 1.0
+# Ends a call that may have been taken.
+_UNKNOWN = '  # not answered'
 
 
 def send(lines: Iterable[str], sent: Path) -> None:
@@ -41,12 +44,14 @@ def send(lines: Iterable[str], sent: Path) -> None:
             'payloads. Enter the values above by hand.')
     name, kind, _ = forms[0]
     package, _, own = kind.partition('/srv/')
+    earlier = read_text(sent, 'file of calls').splitlines() if sent.exists() else []
     with RosSession('robocal_apply') as session:
         def served() -> list[str]:
             return [found for found, _ in session.node.get_service_names_and_types()
                     if found.endswith(name)]
 
         session.spin_until(lambda: bool(served()), _FOUND)
+        session.spin_until(lambda: len(served()) > 1, _MORE)
         if len(found := served()) != 1:
             raise ConfigurationError(
                 f"Expected one service '{name}' in this ROS domain, got {len(found)}"
@@ -68,6 +73,7 @@ def send(lines: Iterable[str], sent: Path) -> None:
         session.spin_until(client.service_is_ready, _FOUND)
         future = client.call_async(request)
         if not session.spin_until(future.done, _ANSWERED):
+            write_output(sent, '\n'.join((*earlier, call + _UNKNOWN)) + '\n', 'file of calls')
             raise RobocalError(f"'{found[0]}' has not answered within {_ANSWERED:.0f} s: whether "
                                'it has taken the payload is not known. See the log of the driver.')
         answer = future.result()
@@ -76,9 +82,13 @@ def send(lines: Iterable[str], sent: Path) -> None:
     if not getattr(answer, 'success', getattr(answer, 'ret', 0) == 0):
         raise RobocalError(f"'{found[0]}' has refused the payload: {said or answer}.")
     print_line(f"\n'{found[0]}' has taken the payload{f': {said}' if said else ''}.", 'green')
-    earlier = read_text(sent, 'file of calls').splitlines() if sent.exists() else []
-    if earlier:
-        print_line(f'To undo it, send the one of before:\n  {earlier[-1]}')
+    answered = [number for number, line in enumerate(earlier) if not line.endswith(_UNKNOWN)]
+    # Those after the newest one that was taken may have been, too.
+    if before := earlier[answered[-1] if answered else 0:]:
+        print_line('\n  '.join((
+            'To undo it, send the one of before:' if len(before) == len(answered[-1:]) else
+            'To undo it, send the one that the driver had; which one is not known, because it has '
+            'not answered each:', *before)))
     else:
         print_line(f'What the driver had before is not known; it is in its own settings. The next '
                    f'--send shows how to return to this one, which is noted in {sent}.')

@@ -69,6 +69,37 @@ def test_the_answer_is_told_with_the_call_that_undoes_it(
     assert sent.read_text(encoding='utf-8').splitlines() == [ON, OFF]
 
 
+def test_what_was_not_answered_is_not_undone_as_if_it_had_not_been_sent(
+    driver: Driver, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = tmp_path / 'payload.sent'
+    send([ON], sent)
+    monkeypatch.setattr(driver_call, '_ANSWERED', 0.0)
+    with pytest.raises(RobocalError, match='whether it has taken the payload is not known'):
+        send([ON], sent)
+    monkeypatch.undo()
+    capsys.readouterr()
+    send([OFF], sent)
+    told = capsys.readouterr().out
+    assert 'which one is not known' in told
+    assert f':\n  {ON}\n  {ON}  # not answered\n' in told
+    driver.taken.clear()
+    send([ON], sent)
+    assert f'To undo it, send the one of before:\n  {OFF}\n' in capsys.readouterr().out
+
+
+def test_the_driver_of_another_arm_that_is_discovered_later_counts(
+    driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [[('/left/driver/set', [])], [('/left/driver/set', []), ('/right/driver/set', [])]]
+    monkeypatch.setattr(Node, 'get_service_names_and_types',
+                        lambda _: found.pop(0) if len(found) > 1 else found[0])
+    with pytest.raises(ConfigurationError, match='got 2: /left/driver/set, /right/driver/set'):
+        send([ON], tmp_path / 'payload.sent')
+    assert not driver.taken
+
+
 @pytest.mark.parametrize(('call', 'words'), [
     (ON.replace('/driver/set', '/none'), "one service '/none' in this ROS domain, got 0"),
     (ON.replace('std_srvs', 'robot_msgs'), 'robot_msgs is not installed here'),

@@ -30,7 +30,9 @@ _ROBOTS = """
 WITH single AS (SELECT DISTINCT robot, kind, result, verdict, time FROM results),
 good AS (
     SELECT robot, kind, count(*) AS count, count_if(verdict = 'pass') AS passed,
-        max(time) AS newest, arg_max(verdict, time) AS verdict
+        max(time) AS newest, coalesce(
+            arg_max(verdict, time), CASE count(DISTINCT verdict) WHEN 1 THEN min(verdict) END
+        ) AS verdict
     FROM single GROUP BY robot, kind),
 bad AS (SELECT robot, kind, count(*) AS failed FROM failures GROUP BY robot, kind)
 SELECT * FROM good FULL JOIN bad USING (robot, kind) WHERE robot GLOB ? ORDER BY robot, kind

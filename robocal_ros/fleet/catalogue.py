@@ -92,6 +92,9 @@ _TABLES = {
 
 # The newest attempt at each robot and kind of a bag; an attempt at a whole bag is outdated by any
 # later one. Results are outdated by those of a later attempt at the same bag, robot and kind.
+DATED = 1e9
+"""Times before this are not of a clock that shows the date [s since 1970]."""
+
 _VIEWS = f"""
 CREATE VIEW attempts AS
     SELECT * FROM bags
@@ -101,7 +104,8 @@ CREATE VIEW failures AS
     SELECT bag, robot, kind, reason, outcome, tried, version FROM attempts
     WHERE outcome IN ('{REFUSED}', '{BROKEN}');
 CREATE VIEW results AS
-    SELECT * FROM all_results WHERE result NOT IN (
+    SELECT * REPLACE (CASE WHEN epoch(time) >= {DATED} THEN time END AS time)
+    FROM all_results WHERE result NOT IN (
         SELECT result FROM bags WHERE outcome = '{ESTIMATED}'
         EXCEPT SELECT result FROM attempts WHERE outcome = '{ESTIMATED}')
 """
@@ -213,7 +217,8 @@ class Catalogue:
         """Return the rows of an SQL query on the catalogue's views; times are of UTC.
 
         The views: ``results`` (schema `RESULTS`: the newest estimate from each bag, robot and
-        kind), ``all_results`` (those of earlier versions and parameters, too), ``bags`` (schema
+        kind; its time is null where it is no date), ``all_results`` (those of earlier versions and
+        parameters, too, with times as they are), ``bags`` (schema
         `BAGS`), ``attempts`` (its newest rows), and ``failures`` (bag, robot, kind, reason,
         outcome, tried, version).
 

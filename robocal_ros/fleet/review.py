@@ -202,7 +202,9 @@ _NAMES = ('robot', 'kind', 'method', 'parameter', 'joint', 'quantity', 'unit')
 _LEFT_OUT = """
 SELECT count_if(verdict = 'fail') AS "of results that failed their checks",
     count_if(verdict <> 'fail' AND NOT coalesce(std > 0 AND isfinite(value), false))
-        AS "without standard deviation"
+        AS "without standard deviation",
+    count_if(verdict <> 'fail' AND std > 0 AND isfinite(value) AND time IS NULL)
+        AS "without a date"
 FROM results WHERE state = 'identified' AND robot GLOB ?
 """
 

@@ -27,8 +27,6 @@ from robocal_ros.robot import make_robot, read_urdf
 
 # Parameters that say where something is, not what is done with it.
 _PLACES = ('robot_description', 'robot_name', 'results_dir')
-# Stamps before this are not of a clock that shows the date [s].
-_DATED = 1e9
 
 
 @dataclass(frozen=True)
@@ -202,7 +200,7 @@ def _estimate(
                     'The observer has no sensor whose bias is estimated. Check sensor_frames.')
         else:
             result = OfflineEstimation(chosen, bag, values, urdf, selection).run().result
-        dated = result.time if result.time >= _DATED else max(result.time, bag.end)
+        dated = result.time if result.time >= catalogue.DATED else max(result.time, bag.end)
         catalogue.Catalogue(request.output).add(catalogue.rows_of(
             result, dated, bag=task.bag.uri, bag_sha256=attempt.bag_sha256,
             settings_sha256=settings, inputs_sha256=inputs, result=path))

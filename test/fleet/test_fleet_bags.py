@@ -13,6 +13,7 @@ import pytest
 from support.bag_examples import MARKS, file_of, joint_state as state, marks, write
 from support.fleet_bags import NAMES, PARAMETERS, URDF, write_runs
 
+from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.fleet import task as tasks
 from robocal_ros.fleet.bags import Arm, Request, arms_in, find_bags, robot_name
@@ -260,3 +261,16 @@ def test_stamps_without_a_date_get_that_of_the_recorder(
     attempts(asked, bag)
     (row,) = Catalogue(asked.output).query('SELECT DISTINCT epoch(time) AS at FROM results')
     assert row['at'] == 1.7e9
+
+
+def test_what_has_no_date_is_not_of_1970(
+    tmp_path: Path, asked: Request, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attempts(asked, write_runs(tmp_path / 'boot', begin=5.0))
+    for arguments in ['show', asked.output], ['show', asked.output, '--parameter', '*']:
+        assert main(['fleet', *arguments]) == 0
+    page = tmp_path / 'fleet.html'
+    assert main(['fleet', 'dashboard', asked.output, '-o', str(page)]) == 0
+    text = page.read_text(encoding='utf-8')
+    assert '1970' not in capsys.readouterr().out + text
+    assert ' without a date' in text

@@ -495,13 +495,15 @@ class GuardedServer:
             port: First port to try.
 
         Raises:
-            ConfigurationError: If no port is available, or viser cannot be guarded.
+            ConfigurationError: If it cannot be served there, or viser cannot be guarded.
 
         """
         # Libraries of the view alone, which may be missing.
         import viser
         from websockets.asyncio import server as websockets
 
+        if not 0 < port < 65536:
+            raise ConfigurationError(f'There is no port {port}; expected one from 1 to 65535.')
         self._token = secrets.token_urlsafe(32)
         this = socket.gethostname()
         self._names = {name.lower() for name in (host, this, f'{this}.local', 'localhost')}
@@ -510,13 +512,16 @@ class GuardedServer:
         serve = websockets.serve
         websockets.serve = partial(self._serve, serve)  # type: ignore[assignment,misc]
         try:
+            # viser waits for ever where it cannot serve.
+            with socket.socket(socket.getaddrinfo(host or None, port)[0][0]) as test:
+                test.bind((host, 0))
             # It prints its addresses, of which a user needs one.
             with redirect_stdout(io.StringIO()):
                 self.server = viser.ViserServer(host, port, verbose=False)
         except OSError as error:
             raise ConfigurationError(
-                f'Port {port} of {host} is not available ({error.strerror}). '
-                'Choose another with --port.') from error
+                f'Port {port} of {host} is not available ({error.strerror}). Choose another with '
+                '--port, or an address of this machine with --host.') from error
         finally:
             websockets.serve = serve  # type: ignore[misc]
         if not self._guards:

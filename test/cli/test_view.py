@@ -367,6 +367,16 @@ def test_a_browser_shows_the_page_and_cancels(told: Told, view: View) -> None:
         until(view, lambda: told.cancelled)
 
 
+@pytest.mark.parametrize(('host', 'port', 'words'), [
+    ('127.0.0.1', 99999, 'no port 99999; expected one from 1 to 65535'),
+    ('192.0.2.1', 8080, 'an address of this machine with --host'),
+    ('no-such-name.invalid', 8080, 'an address of this machine with --host')])
+def test_where_nothing_can_be_served(host: str, port: int, words: str) -> None:
+    """viser itself waits for ever."""
+    with pytest.raises(ConfigurationError, match=words):
+        GuardedServer(host, port)
+
+
 @pytest.fixture(scope='module')
 def guarded() -> Iterator[GuardedServer]:
     made = GuardedServer('127.0.0.1', free_port())

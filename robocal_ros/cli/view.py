@@ -78,6 +78,8 @@ _NEWEST = qos.profile(1, reliable=False)
 # Interval between two pictures [s], and callbacks served for each: with one message kept per
 # topic, a fast topic costs no more than that.
 _PERIOD, _TURNS = 0.04, 8
+# Time without joint states after which the picture is said to be old [s].
+_SILENT = 3.0
 # A cancel is sent again until it is answered: interval, and how long [s].
 _CANCEL_PERIOD, _CANCEL_TIME = 1.0, 5.0
 _IDLE = ('', 'idle', 'unconfigured', 'inactive', 'observing', 'waiting')
@@ -154,6 +156,9 @@ class View:
         self._markers: dict[str, MarkerArray] = {}
         self._state: bytes = b''
         self._note = gui.add_html(html('paragraph', 'Waiting for robot_description.'))
+        self._silence = gui.add_html(html(
+            'paragraph', 'No joint states arrive: the arm is drawn where it was.'), visible=False)
+        self._heard = float('inf')
         self._plan = PlanPanel(gui, options.namespace) if options.allow_motion else None
         node = session.node
         subscribe_text(node, full_name('robot_description', options.namespace), self._describe)
@@ -179,8 +184,9 @@ class View:
         if self._scene is not None:
             if self._state:
                 state = deserialize_message(self._state, JointState)
-                self._state = b''
+                self._state, self._heard = b'', time.monotonic()
                 self._scene.move(dict(zip(state.name, state.position, strict=False)))
+            self._silence.visible = time.monotonic() > self._heard + _SILENT
             self._scene.expire()
         for panel in self._panels:
             panel.refresh()

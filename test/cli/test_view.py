@@ -265,7 +265,9 @@ def test_a_cancel_that_reaches_nobody_is_told(view: View) -> None:
     assert '/payload_identification/cancel&#39; does not answer' in panel._table.content
 
 
-def test_the_arm_follows_and_markers_wait_for_the_description(told: Told, view: View) -> None:
+def test_the_arm_follows_and_markers_wait_for_the_description(
+    told: Told, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
     until(view, lambda: '/payload_identification' in view._markers, lambda: told.say(
         '~/markers', MarkerArray(markers=[marker(Marker.SPHERE)])))
     assert view._scene is None
@@ -277,6 +279,10 @@ def test_the_arm_follows_and_markers_wait_for_the_description(told: Told, view: 
     until(view, lambda: np.allclose(
         view._scene._frames['tool0'].position, pose.translation, atol=1e-6),
         lambda: told.say('/joint_states', state))
+    assert not view._silence.visible
+    monkeypatch.setattr('robocal_ros.cli.view._SILENT', 0.2)
+    until(view, lambda: view._silence.visible)
+    until(view, lambda: not view._silence.visible, lambda: told.say('/joint_states', state))
 
 
 def test_results_are_shown_with_their_verdict_and_nothing_of_them_is_run(

@@ -90,11 +90,11 @@ _TABLES = {
     'bags': _Table('bags', BAGS, 'bag, request_sha256, robot, kind, inputs_sha256', 'tried',
                    'bag, robot, kind, tried')}
 
-# The newest attempt at each robot and kind of a bag; an attempt at a whole bag is outdated by any
-# later one. Results are outdated by those of a later attempt at the same bag, robot and kind.
 DATED = 1e9
 """Times before this are not of a clock that shows the date [s since 1970]."""
 
+# The newest attempt at each robot and kind of a bag; an attempt at a whole bag is outdated by any
+# later one. Results are outdated by those of a later attempt at the same bag, robot and kind.
 _VIEWS = f"""
 CREATE VIEW attempts AS
     SELECT * FROM bags

@@ -132,8 +132,8 @@ def estimate_sets(
     data = displacements(unloaded, loaded, registration, robot, values)
     arm = load.on(robot)
     fitted, held_out = (data.rows(which) for which in (~data.held_out, data.held_out))
-    fit = fit_compliance(robot, arm, target, fitted, values.encoder_std,
-                         [other.on(robot) for other in load.others()])
+    fit = fit_compliance(robot, arm, target, fitted, values.encoder_std, load)
+    arm = load.moved(fit.centre).on(robot)
     sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
     everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
     return CalibrationResult(
@@ -155,6 +155,7 @@ def estimate_sets(
             'rejected_displacements': int((~fit.kept).sum()), **(counts or {})},
         settings={
             'load_mass': float(load.body.mass), 'load_com': load.body.com.tolist(),
+            'load_com_found': (load.body.com + fit.centre).tolist(),
             'load_frame': load.frame, 'load_source': load.source,
             'mounted_unloaded': mounted.described(loaded=False),
             'mounted_loaded': mounted.described(loaded=True),

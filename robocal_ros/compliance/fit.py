@@ -8,8 +8,7 @@ Berkeley Symp. Math. Stat. Prob. 1 (1961) 361, for shrinkage.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pinocchio as pin
@@ -17,7 +16,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.measurement import GEAR_ERROR, Displacements, Target
-from robocal_ros.compliance.model import PulledArm, bending_columns, predicted
+from robocal_ros.compliance.model import Load, PulledArm, bending_columns, predicted
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation import integrate, solve
 from robocal_ros.robot import Robot, deflected
@@ -31,6 +30,8 @@ _REWEIGHTINGS = 20
 _DOWNWEIGHTED, _REJECTED = 1e-3, 1e-6
 _LINEARISATIONS = 4
 _PASSES = 2
+# More passes, for each coordinate of a load's centre, until it is as near its estimate [std].
+_MORE, _NEAR = 2, 0.1
 # Stiffer than any joint [rad/(N·m)].
 _LEAST = 1e-9
 _UPPER = 0.975
@@ -236,7 +237,7 @@ class ComplianceFit:
             of the tracker's within a dwell, relative to it; scatter of the joint ``angles``
             [rad]; ``backlash`` of the gears [rad]; ``bending`` of bearings and links, relative to
             the joints' compliance; ``drift`` of tracker and target between the sets, and of
-            the tracker within them [m].
+            the tracker within them [m]; ``load``, by which its centre is off, if unknown [m].
         drift: Coefficients of ``Displacements.drift``, shape (15,) [m].
         chi_square: Weighted squared residual per degree of freedom, with the tracker's scatter
             alone.
@@ -253,6 +254,7 @@ class ComplianceFit:
         seen: Columns of the observable joints.
         encoder_share: Share of the encoders' differences between the sets that is used, 0 … 1;
             below 1 where they are comparable to the encoders' own error.
+        centre: Load's centre of mass less the stated one, shape (3,) [m].
 
     """
 
@@ -273,6 +275,7 @@ class ComplianceFit:
     freedom: Array
     seen: tuple[int, ...] = ()
     encoder_share: float = 1.0
+    centre: Array = field(default_factory=lambda: np.zeros(3))
 
     def std(self) -> Array:
         """Return the standard deviations, 0 where unobservable, shape (n,)."""
@@ -281,7 +284,7 @@ class ComplianceFit:
 
 def fit_compliance(
     robot: Robot, loaded: Robot, target: Target, data: Displacements, encoder_std: float = 0.0,
-    others: Sequence[Robot] = (),
+    load: Load | None = None,
 ) -> ComplianceFit:
     """Fit the joint compliances to displacements.
 
@@ -292,7 +295,7 @@ def fit_compliance(
         data: Displacements of the postures to fit.
         encoder_std: Standard deviation of an angle by the resolution of its encoder; 0: estimated
             [rad].
-        others: The arm with loads that differ by one standard deviation, independent of another.
+        load: What is known of the load; None if it is exact.
 
     Raises:
         DataError: If there are too few displacements.
@@ -308,36 +311,51 @@ def fit_compliance(
         prediction, slope = problem.linearised(compliance)
         aims = data.value - prediction + slope @ compliance
         compliance = problem.placed @ _robust_solution(problem, slope, aims)[0]
-    return _finished(problem, compliance, condition, encoder_std, others)
+    return _finished(problem, compliance, condition, encoder_std, load)
 
 
 def _finished(
     problem: _Problem, compliance: Array, condition: float, encoder_std: float,
-    others: Sequence[Robot],
+    load: Load | None,
 ) -> ComplianceFit:
     """Return the fit with all that the model of the robust fit leaves out."""
     data, seen, size, placed = problem.data, problem.seen, len(problem.seen), problem.placed
     scale = placed @ np.maximum(compliance[seen], _LEAST)
     angles = problem.jacobians @ problem.jacobians.transpose(0, 2, 1)
-    drift = np.zeros(data.drift.shape[2])
+    axes = np.eye(0 if load is None or load.centred else 3, 3)
+    # Coefficients of drift, and of the load's centre where it is to be estimated.
+    aside, of_drift = np.zeros(data.drift.shape[2] + len(axes)), data.drift.shape[2]
 
-    for _ in range(_PASSES):
+    def carrying(centre: Array) -> Robot:
+        return problem.loaded if load is None else load.moved(centre).on(problem.robot)
+
+    # Torques by the centre are products of unknowns, until it is near its estimate.
+    for number in range(_PASSES + _MORE * len(axes)):
+        at, centre = aside[of_drift:], aside[of_drift:] @ axes
+        problem.loaded = carrying(centre)
         prediction, slope = problem.linearised(compliance)
+        effects = {'drift': data.drift, **({'load': np.stack([
+            problem.linearised(compliance, carrying(centre + axis))[0] - prediction
+            for axis in axes], axis=2)} if len(axes) else {})}
+        known = np.concatenate(list(effects.values()), axis=2)
         aims = data.value - prediction + slope @ compliance
-        problem.kept = kept = _robust_solution(problem, slope, aims - data.drift @ drift)[1]
+        aims += known[:, :, of_drift:] @ at
+        problem.kept = kept = _robust_solution(problem, slope, aims - known @ aside)[1]
         # What one standard deviation of load and target displaces, shape (k, d, r) [m].
         doubts = np.stack([
-            *(problem.linearised(compliance, other)[0] - prediction for other in others),
+            *(problem.linearised(compliance, other.moved(centre).on(problem.robot))[0] - prediction
+              for other in (load.others() if load else ())),
             *(problem.linearised(compliance, target=other)[0] - prediction
               for other in problem.displaced_targets(compliance))], axis=2)
-        across, effects = _effects(problem, scale, 'give' if encoder_std > 0.0 else 'angles')
+        across, more = _effects(problem, scale, 'give' if encoder_std > 0.0 else 'angles')
+        effects |= more
         fit = integrate(
             slope[kept][:, :, seen], aims[kept], problem.covariance[kept],
             {'noise': data.covariance[kept], 'angles': angles[kept]},
             {name: columns[kept] for name, columns in effects.items()},
             {'give': np.sqrt(2.0) * encoder_std}, doubts[kept])
         free, variance = fit.mean[:size], np.diag(fit.covariance)[:size]
-        drift = fit.mean[size:size + len(drift)]
+        aside = fit.mean[size:size + len(aside)]
         root = np.linalg.cholesky(np.linalg.inv(fit.covariance[:size, :size])).T
         compliance = placed @ (free if (free >= 0.0).all()
                                else _solve_bounded(root, root @ free))
@@ -346,8 +364,11 @@ def _finished(
         # of the angles by the residuals; the angles are shrunk to the real share.
         moved = float(np.mean(np.square(data.loaded - data.unloaded)))
         problem.encoder_share = max(0.0, 1.0 - fit.size['angles']**2 / moved) if moved else 1.0
+        std = np.sqrt(np.diag(fit.covariance)[size + of_drift:size + len(aside)])
+        if number + 1 >= _PASSES and (np.abs(aside[of_drift:] - at) < _NEAR * std).all():
+            break
     # What the tracker has drifted, or was moved by, is no sag.
-    correction = placed @ _robust_solution(problem, slope, aims - data.drift @ drift)[0]
+    correction = placed @ _robust_solution(problem, slope, aims - known @ aside)[0]
     n = problem.robot.n
     bearings = len(fit.mean) - effects['bending'].shape[2]
     links = bearings + 5 * n
@@ -366,10 +387,11 @@ def _finished(
     return ComplianceFit(
         compliance, own[:, :size] @ placed.T * np.outer(width, width), problem.unobservable,
         {joint: float(free[i]) for i, joint in enumerate(seen) if free[i] < 0.0}, kept, fit.size,
-        drift, float((plain**2).sum()) / problem.freedom(), condition, correction,
+        aside[:of_drift], float((plain**2).sum()) / problem.freedom(), condition, correction,
         both @ fit.mean[bends],
         np.sqrt(np.diag(both @ fit.covariance[np.ix_(bends, bends)] @ both.T)),
-        own[:, bends] @ both.T, by_bending, freedoms, tuple(seen), problem.encoder_share)
+        own[:, bends] @ both.T, by_bending, freedoms, tuple(seen), problem.encoder_share,
+        aside[of_drift:] @ axes)
 
 
 def _caused(covariance: Array, count: int, rows: slice) -> Array:
@@ -408,14 +430,13 @@ def _effects(problem: _Problem, scale: Array, give: str) -> tuple[Array, dict[st
         [rad/(N·m)], and the columns by name, those of the bending, bearings first, last.
 
     """
-    data, robot = problem.data, problem.robot
+    robot = problem.robot
     known = np.flatnonzero(scale)
     nearest = known[np.abs(np.arange(robot.n)[:, None] - known).argmin(axis=1)]
     # Between a bending in proportion to each joint's compliance, and one alike in all joints.
     sizes = np.sqrt(scale * np.exp(np.log(scale[known]).mean()))[nearest][:, None]
     across = sizes * np.linalg.cholesky(np.ones((robot.n, robot.n)) + np.eye(robot.n))
     return across, {
-        'drift': data.drift,
         give: problem.jacobians * np.sign(problem.torque)[:, None],
         'backlash': problem.jacobians * problem.flank[:, None],
         'bending': np.concatenate([

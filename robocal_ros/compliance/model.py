@@ -211,6 +211,8 @@ class Load:
             empty for a load known exactly.
         source: Origin of the numbers, in words.
         pull: Rope that pulls on the load; None without one.
+        centred: Whether the centre of mass is known within the alternatives; if not, it is to be
+            estimated.
 
     """
 
@@ -219,6 +221,7 @@ class Load:
     alternatives: tuple[RigidBodyInertia, ...] = ()
     source: str = 'load_mass'
     pull: Pull | None = None
+    centred: bool = True
 
     def __post_init__(self) -> None:
         """Raise a DataError if mass or centre of mass is not physical."""
@@ -237,6 +240,10 @@ class Load:
         loaded = robot.with_payload(self.body, self.frame)
         return loaded if self.pull is None else PulledArm.of(loaded, self.pull)
 
+    def moved(self, by: Array) -> Load:
+        """Return the load with its centre moved by a vector, shape (3,) [m]."""
+        return replace(self, body=replace(self.body, com=frozen(self.body.com + by)))
+
     def described(self) -> str:
         """Return mass, frame and origin in words."""
         rope = '' if self.pull is None else (
@@ -253,7 +260,8 @@ class Load:
 
 
 def given_load(
-    mass: float, com: Sequence[float], frame: str, *, mass_std: float = 0.0, com_std: float = 0.0
+    mass: float, com: Sequence[float], frame: str, *, mass_std: float = 0.0,
+    com_std: float | None = 0.0,
 ) -> Load:
     """Return a load of given mass and centre.
 
@@ -262,7 +270,7 @@ def given_load(
         com: Centre of mass in ``frame``, shape (3,) [m].
         frame: Frame to which it is fixed.
         mass_std: Standard deviation of the mass [kg].
-        com_std: Standard deviation of each coordinate of the centre [m].
+        com_std: Standard deviation of each coordinate of the centre; None: to be estimated [m].
 
     Raises:
         DataError: If the mass is not positive or a number is not finite.
@@ -271,10 +279,11 @@ def given_load(
     centre: Array = frozen(com)
     point = np.zeros((3, 3))
     others = [RigidBodyInertia(mass + mass_std, centre, point)] if mass_std > 0.0 else []
-    if com_std > 0.0:
+    if com_std:
         others += [RigidBodyInertia(mass, frozen(centre + com_std * axis), point)
                    for axis in np.eye(3)]
-    return Load(RigidBodyInertia(mass, centre, point), frame, tuple(others))
+    return Load(RigidBodyInertia(mass, centre, point), frame, tuple(others),
+                centred=com_std is not None)
 
 
 def identified_load(result: CalibrationResult) -> Load:
@@ -371,7 +380,7 @@ def mounted_of(
     if given:
         load = given_load(
             values.load_mass, values.load_com, values.load_frame or robot.tool_frame,
-            mass_std=values.load_mass_std, com_std=values.load_com_std)
+            mass_std=values.load_mass_std, com_std=values.load_com_std or None)
     if load is not None and values.pull_force > 0.0:
         load = replace(load, pull=Pull(
             values.pull_force, values.pull_force_std, values.load_frame or robot.tool_frame,

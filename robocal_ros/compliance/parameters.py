@@ -69,7 +69,8 @@ class ComplianceParameters(ResumableParameters):
             geometry, else the load.
         load_mass_std: Standard deviation of load_mass.
         load_com: Centre of mass of the load in load_frame.
-        load_com_std: Standard deviation of each coordinate of load_com.
+        load_com_std: Standard deviation of each coordinate of load_com; 0: from the data, by
+            loaded_unloaded.
         load_frame: Frame to which the load is fixed; tool_frame when empty.
         load_box: Size of a box around the load, x, y, z of load_frame, for the collision check of
             the loaded set, in addition to tool_box; zeros for none.

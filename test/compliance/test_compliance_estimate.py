@@ -262,6 +262,8 @@ class TestLoad:
         unsure = mounted_of(Cell().robot(), replace(
             values, load_mass_std=0.2, load_com_std=0.005), None).known_load()
         assert known.alternatives == ()
+        assert not known.centred
+        assert unsure.centred
         assert [body.mass for body in unsure.alternatives] == [10.2, 10.0, 10.0, 10.0]
         np.testing.assert_allclose(
             [body.com - known.body.com for body in unsure.alternatives[1:]], 0.005 * np.eye(3))
@@ -271,6 +273,16 @@ class TestLoad:
                         for std in (0.0, 0.01))
         assert vague.parameter('joint_5.compliance').std > 3.0 * sharp.parameter(
             'joint_5.compliance').std
+
+    def test_a_centre_that_is_far_off_is_found(self):
+        """Beside the last axis by another 50 mm, by which its torque is a third too large."""
+        stated = Cell().load.com + [0.04, 0.03, 0.0]
+        result = found(load=given_load(10.0, stated.tolist(), 'tool0', com_std=None))
+        assert result.verdict is Verdict.PASS, result.reasons
+        assert_true(result, SEEN, 0.999)
+        centre = np.array(result.settings['load_com_found'])
+        assert np.abs(centre - Cell().load.com).max() < 0.2 * 0.05
+        assert float(result.validation[0].after) < 2.0 * found().validation[0].after
 
     def test_a_payload_result_serves(self):
         load = identified_load(payload_result(1.5))

@@ -352,34 +352,33 @@ class ArmClient:
         if unwatched > _UNWATCHED:
             return MotionStatus.LATE, (
                 f'This machine was late: for {unwatched:.1f} s (limit {_UNWATCHED} s) nothing '
-                'monitored the motion. The motion was cancelled.')
+                'monitored the motion.')
         # Takes joint states: those after a jump of their clock seem to be late.
         lost = self.state_problem() or self._silence()
         if self._joints.counts.clock_jumps > self._clock_jumps:
             return MotionStatus.STATES_LOST, (
                 'The clock of the joint states jumped back, so the path can no longer be '
-                f'followed. The motion was cancelled.{self._joints.several}')
+                f'followed.{self._joints.several}')
         if lost:
-            return MotionStatus.STATES_LOST, f'{lost} The motion was cancelled.'
+            return MotionStatus.STATES_LOST, lost
         if (reason := self.abort.problem()) is not None:
-            return reason[0], f'{reason[1]} The motion was cancelled.'
+            return reason
         deviation = follower.deviation(self._stamp(), self._joints.posture())
         limit = CANCEL_FACTOR * self._parameters().path_tolerance
         if deviation > limit and self._frozen:
             return MotionStatus.STATES_LOST, (
                 'The joint states stay the same while the arm moves by the state of controller '
-                f"'{self.name}': check the driver. The motion was cancelled.")
+                f"'{self.name}': check the driver.")
         if deviation > limit:
             return MotionStatus.FOREIGN_MOTION, (
                 f'The arm is {deviation:.3f} rad off the commanded path (limit {limit:g} rad): '
-                'another client moves it, or it was pushed. The motion was cancelled.'
-                f'{self._joints.several}')
+                f'another client moves it, or it was pushed.{self._joints.several}')
         if not self.goals.is_ready():
             return MotionStatus.CONTROLLER_LOST, (
                 f"Controller '{self.name}' disappeared during the motion.")
         problem = watch() if watch is not None else ''
         if problem:
-            return MotionStatus.DATA_LOST, f'{problem} The motion was cancelled.'
+            return MotionStatus.DATA_LOST, problem
         return None
 
     @property
@@ -417,6 +416,8 @@ class ArmClient:
         answer = self.goals.cancel(goal)
         if await self._waiter.until(lambda: answer.done() or result.done(), ANSWER_TIMEOUT):
             await self._waiter.until(result.done, ANSWER_TIMEOUT)
+            if status not in (MotionStatus.CANCELLED, MotionStatus.TAKEN_OVER):
+                message += ' The motion was cancelled.'
         else:
             message += f" Controller '{self.name}' did not answer the cancel request."
         return await self._ended(status, message)

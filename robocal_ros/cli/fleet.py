@@ -16,7 +16,7 @@ from rich.markup import escape
 from robocal_ros.cli.console import OUT, ProgressView, print_line, table_of
 from robocal_ros.cli.show import verdict_text
 from robocal_ros.errors import ConfigurationError, nearest_name
-from robocal_ros.results import Verdict
+from robocal_ros.results import Verdict, plural
 
 if TYPE_CHECKING:
     from robocal_ros.fleet import Query, Summary
@@ -100,11 +100,12 @@ def _print_summary(summary: Summary, options: argparse.Namespace) -> None:
     new = summary.verdicts.total()
     known = summary.outcomes[ESTIMATED] - new
     parts = (
-        (True, f'{summary.bags} bags'),
-        (True, f'{new} new results{f" ({verdicts})" if verdicts else ""}'),
-        (known, f'{known} results of the same inputs were there'),
-        (summary.repeated, f'{summary.repeated} bags were finished before'),
-        (summary.outcomes[SKIPPED], f'{summary.outcomes[SKIPPED]} bags hold other runs'))
+        (True, plural(summary.bags, 'bag')),
+        (True, f'{plural(new, "new result")}{f" ({verdicts})" if verdicts else ""}'),
+        (known, f'{plural(known, "result was", "results were")} there of the same inputs'),
+        (summary.repeated, f'{plural(summary.repeated, "bag was", "bags were")} finished before'),
+        (summary.outcomes[SKIPPED],
+         f'{plural(summary.outcomes[SKIPPED], "bag holds", "bags hold")} other runs'))
     print_line(f'{"; ".join(text for count, text in parts if count)}.')
     if len(summary.robots) == 1 and new > 1 and not options.robot_from:
         print_line(f"All are of robot '{next(iter(summary.robots))}', by the name in the URDF. If "

@@ -27,6 +27,7 @@ from robocal_ros.results import (
     Panel,
     Step,
     Verdict,
+    plural,
     read_result,
     report_html,
     stale_inputs,
@@ -105,7 +106,7 @@ def write_report(
         view.update(100.0 * len(files) / (len(files) + 1), 'writing')
         write_output(output, report_html(
             results, title=title, panels=panels, advice=advice), 'report')
-    OUT.print(f'Report of {len(results)} result(s): {output}', soft_wrap=True)
+    OUT.print(f'Report of {plural(len(results), "result")}: {output}', soft_wrap=True)
 
 
 # ----------------------------------------------------------------------- next steps

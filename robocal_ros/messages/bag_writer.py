@@ -64,8 +64,8 @@ class BagWriter(AbstractContextManager['BagWriter']):
             self._writer.open()
         except (WriterError, OSError, sqlite3.Error) as error:
             raise ConfigurationError(
-                f"The bag '{path}' cannot be written: {error} Name a folder that does not exist "
-                'yet, where you may write.') from error
+                f"The bag '{path}' cannot be written: {str(error).rstrip('.')}. Name a folder "
+                'that does not exist yet, where you may write.') from error
 
     def __exit__(self, *_: object) -> None:
         """Close the bag, also after an error, so that it can be read."""

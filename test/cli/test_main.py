@@ -79,7 +79,7 @@ def test_report_without_files_is_of_the_whole_arm(home: Path, tmp_path: Path, ca
     # Replaces what the payload was estimated with.
     store(home / 'arm', example(), kind='friction', method='auto', time=1800000000.0)
     page = tmp_path / 'page.html'
-    assert f'Report of 3 result(s): {page}' in call('report', '-o', page, '--title', 'My arm')
+    assert f'Report of 3 results: {page}' in call('report', '-o', page, '--title', 'My arm')
     text = page.read_text(encoding='utf-8')
     assert '<title>My arm</title>' in text
     assert '2 of 3 results passed. Do not use: Arm, two plane. Stale, to be estimated again: ' \
@@ -118,7 +118,7 @@ def test_report_of_several_robots_asks_for_one(home: Path, tmp_path: Path, call:
 
 def test_a_report_of_files_is_written_into_a_new_folder(call: Call, tmp_path: Path) -> None:
     page = tmp_path / 'new' / 'page.html'
-    assert f'Report of 2 result(s): {page}' in call('report', RESULT, RESULT, '-o', page)
+    assert f'Report of 2 results: {page}' in call('report', RESULT, RESULT, '-o', page)
     assert page.read_text(encoding='utf-8').startswith('<!DOCTYPE html>')
     told = call('report', RESULT, '-o', page / 'page.html', code=2)
     assert re.search(r'could not be written.*\.$', told)

@@ -107,6 +107,15 @@ def estimate_geometry(
             f'where they should be (limit {1e3 * limit:.0f} mm, max_nominal_error). Check that '
             'the URDF is of this robot, the order of the joints, target_frame and target_xyz, and '
             'that sets of one fixture belong together.')
+    for item in geometry.known:
+        apart = geometry.distance(*item.between)[0]
+        # Both sockets may be off by the limit.
+        if abs(apart - item.distance) > 2.0 * limit:
+            raise DataError(
+                f'By the URDF, the sockets {item.between[0]} and {item.between[1]} are '
+                f'{1e3 * apart:.0f} mm apart, but stated to be {1e3 * item.distance:.0f} mm. '
+                'Check whether files of other sockets have these names, and the unit of '
+                'distances.')
     fit = fit_geometry(geometry)
     held_out = hold_out(fit)
     evaluated = np.isfinite(held_out.length) & fit.fits

@@ -286,6 +286,15 @@ def test_a_known_distance_tells_the_size_of_the_arm(balls: Observations) -> None
     assert 'known 50.400 mm' in ' '.join(estimated(wrong).reasons)
 
 
+def test_swapped_files_of_sockets_with_known_distances_are_named(balls: Observations) -> None:
+    names = {'0/1': '1/1', '1/1': '0/1'}
+    sets = tuple(replace(item, fixture=names.get(item.fixture, item.fixture))
+                 for item in balls.sets)
+    known = tuple(KnownDistance((f'{i}/0', f'{i}/1'), APART, 2e-5) for i in range(5))
+    with pytest.raises(DataError, match=r'sockets 0/0 and 0/1 are \d+ mm apart, but stated'):
+        estimated(Observations(sets, known))
+
+
 def test_a_known_load_tells_the_compliances_better(tracked: Observations) -> None:
     cell = Cell(SEED)
     free = cell.tracker().sets[0]

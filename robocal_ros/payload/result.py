@@ -185,8 +185,8 @@ def braking_check(joint_names: Sequence[str], powers: Iterable[tuple[float, floa
 
     Args:
         joint_names: Names of the joints.
-        powers: Of each, the mean power that friction takes and its standard deviation, in any
-            unit.
+        powers: Of each, the mean power or torque that friction takes, and its standard deviation,
+            in any unit.
 
     """
     wrong = [name for name, (power, std) in zip(joint_names, powers, strict=True)
@@ -194,7 +194,7 @@ def braking_check(joint_names: Sequence[str], powers: Iterable[tuple[float, floa
     return Check('sign of efforts', not wrong, float(len(wrong)), 0.0, '1',
                  f'Friction would drive {", ".join(wrong)} instead of braking: the sign of the '
                  f'effort is wrong. {REVERSED}' if wrong else 'Friction brakes every joint.',
-                 'adequate')
+                 'trustworthy')
 
 
 def largest_source(variances: Mapping[str, float]) -> str:

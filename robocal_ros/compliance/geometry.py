@@ -80,6 +80,8 @@ UNKNOWN, _FAR = 'unknown', 1.0
 # it has one wave, and most waves.
 _DRIFT, _WAVE, _WAVES = 'drift', 20, 8
 _ENCODERS = 'encoders'
+# Shift of a ball or tip on the tool in each set.
+_SLIP = 'slip'
 # Standard deviation of displacements until the linearisation is near the estimate [m, rad].
 _START = {'frame shift': 2e-3, 'frame turn': 1e-2}
 # Noise of a coordinate to which the size of what is unknown is compared [m, rad].
@@ -452,6 +454,7 @@ class ArmGeometry:
             their pose in the root frame, by name.
         encoders: Columns of what encoders miss once per turn, by sine and cosine of their angle.
         drift: Columns of the drift of what sees the tool.
+        slip: Columns of the shifts of balls and tips on the tool in each of several sets.
         columns: Columns of targets, turns and fixtures in the Jacobian, by name.
         width: Number of columns.
         least: Number of observable unknowns, and so of coordinates that are needed.
@@ -504,12 +507,19 @@ class ArmGeometry:
         self.value = np.pad(self.value, (0, 2 * robot.n))
         for item in data.sets:
             self._start(item)
-        # Waves of a set's observations, shape (k, w), and columns of its fixture's drift.
-        self._waves: dict[int, tuple[Array, slice]] = {}
+        # By set: what moves, its shares in each observation, shape (k, w), and its columns.
+        self._waves: dict[int, list[tuple[tuple[str, str], Array, slice]]] = {
+            id(item): [] for item in data.sets}
         for name, fixture in self.fixtures.items():
             if isinstance(fixture, pin.SE3):
                 self._start_drift([item for item in data.sets if item.fixture == name])
         self.drift = slice(begin, len(self.value))
+        for name in self.targets:
+            mine = [item for item in data.sets if item.target == name]
+            if len(mine) > 1 and not any(item.reading.size for item in mine):
+                self._move('target', name, mine, np.repeat(
+                    np.eye(len(mine)), [*map(len, mine)], axis=0))
+        self.slip = slice(self.drift.stop, len(self.value))
         self.columns: dict[tuple[str, str], slice] = {}
         self.width = len(self.value)
         for what, parts in (('target', self.targets), ('turn', self.turns),
@@ -528,13 +538,19 @@ class ArmGeometry:
         Its cosines fall with their number (Karhunen-Loève: Ghanem, Spanos, Stochastic Finite
         Elements (1991), sec. 2.3).
         """
-        total, begin = sum(map(len, sets)), len(self.value)
+        total = sum(map(len, sets))
         number = np.arange(1, min(_WAVES, total // _WAVE) + 1)
-        self.value = np.pad(self.value, (0, 6 * len(number)))
-        waves = np.cos(np.outer(np.arange(0.5, total) / total, np.pi * number)) / number
+        self._move('fixture', sets[0].fixture, sets, np.cos(
+            np.outer(np.arange(0.5, total) / total, np.pi * number)) / number)
+
+    def _move(self, what: str, name: str, sets: Sequence[ObservedSet], waves: Array) -> None:
+        """Let a target or fixture move by unknown multiples of waves, shape (k, w)."""
+        begin, size = len(self.value), 3 if what == 'target' else 6
+        self.value = np.pad(self.value, (0, size * waves.shape[1]))
         for item, part in zip(sets, np.split(waves, np.cumsum([*map(len, sets)])[:-1]),
                               strict=True):
-            self._waves[id(item)] = part, slice(begin, len(self.value))
+            self._waves[id(item)].append(
+                ((what, name), part, slice(begin, len(self.value))))
 
     def check_amount(self) -> None:
         """Raise a DataError if there are fewer coordinates than observable unknowns."""
@@ -636,7 +652,7 @@ class ArmGeometry:
         known[6 * n:7 * n] = _START['frame turn'] / max(float(torque.max()), 1e-9)
         for part, std in self.nuisances.values():
             known[part] = std
-        known[self.encoders] = known[self.drift] = 0.0
+        known[self.encoders] = known[self.drift] = known[self.slip] = 0.0
         return rows.jacobian[np.argsort(rows.owner, kind='stable')] * known / noise
 
     def residuals(self, item: ObservedSet) -> Iterator[tuple[str, Array, Array]]:
@@ -748,13 +764,12 @@ class ArmGeometry:
         for item in self.sets:
             owner = np.arange(begin, begin + len(item))
             for kind, residual, jacobian in self.residuals(item):
-                if id(item) in self._waves:
-                    waves, mine = self._waves[id(item)]
-                    moved = jacobian[:, :, None, self.columns['fixture', item.fixture]]
+                for what, waves, mine in self._waves[id(item)]:
+                    moved = jacobian[:, :, None, self.columns[what]]
                     jacobian[:, :, mine] = (waves[:, None, :, None] * moved).reshape(
                         *residual.shape, -1)
-                    for own in (mine, self._scale(item)):
-                        residual = residual + jacobian[:, :, own] @ self.value[own]
+                for own in (self.drift, self.slip, self._scale(item)):
+                    residual = residual + jacobian[:, :, own] @ self.value[own]
                 parts.append((residual.ravel(), jacobian.reshape(-1, self.width),
                               np.full(residual.size, kind, dtype=object),
                               np.repeat(owner, residual.shape[1])))
@@ -881,7 +896,7 @@ def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
         used = root > 0.0
         mixed = _solved(rows, geometry, root, used, _LEAST if settled else _LEAST | _START)
         found = np.concatenate([mixed.coefficients[name] for name in (
-            *_COLUMNS, *geometry.nuisances, _ENCODERS, _DRIFT, UNKNOWN)])
+            *_COLUMNS, *geometry.nuisances, _ENCODERS, _DRIFT, _SLIP, UNKNOWN)])
         moved = found - np.append(geometry.value, np.zeros(len(found) - len(geometry.value)))
         change = np.abs(moved[:7 * n]).max()
         if step > _SETTLED and change < _SMALL_STEP and (before == kept).all():
@@ -988,7 +1003,8 @@ def _solved(
         *(Effect(name, columns[:, part], prior_std=std, estimated=False)
           for name, (part, std) in geometry.nuisances.items()),
         Effect(_ENCODERS, columns[:, geometry.encoders]),
-        Effect(_DRIFT, drift := columns[:, geometry.drift], estimated=bool(drift.any())),
+        *(Effect(name, part := columns[:, which], estimated=bool(part.any()))
+          for name, which in ((_DRIFT, geometry.drift), (_SLIP, geometry.slip))),
         Effect(UNKNOWN, columns[:, size:], prior_std=_FAR, estimated=False)])
 
 

@@ -286,6 +286,22 @@ def test_a_known_distance_tells_the_size_of_the_arm(balls: Observations) -> None
     assert 'known 50.400 mm' in ' '.join(estimated(wrong).reasons)
 
 
+def test_a_ball_that_slips_on_the_tool_between_two_sets_moves_no_frame() -> None:
+    """By 1 mm, which passed with frames and compliances outside their intervals."""
+    before, after = Cell(SEED), Cell(SEED)
+    after.target = after.target + [8e-4, 0.0, 6e-4]
+    # Sockets of the fourth placement on.
+    result = estimated(Observations((*before.sockets().sets[:6], *after.sockets().sets[6:])))
+    assert result.verdict is Verdict.PASS, result.reasons
+    for joint, moved, soft in zip(CELL.arm.joints, CELL.moved, CELL.compliance, strict=True):
+        for axis, truth in zip((*FRAME_AXES, 'compliance'), (*moved, soft), strict=True):
+            found = result.parameter(f'{joint}.{axis}')
+            if found.value is not None:
+                low, high = found.interval(0.999)
+                assert low < truth < high, found
+    assert result.settings['sizes']['slip'] == pytest.approx(5e-4 / 3.0**0.5, rel=0.3)
+
+
 def test_swapped_files_of_sockets_with_known_distances_are_named(balls: Observations) -> None:
     names = {'0/1': '1/1', '1/1': '0/1'}
     sets = tuple(replace(item, fixture=names.get(item.fixture, item.fixture))

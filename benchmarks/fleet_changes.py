@@ -27,7 +27,6 @@ from robocal_ros.fleet import History, courses
 from robocal_ros.fleet.changes import CONFIRMATION, FALSE_ALARMS, HORIZON, Change, Course
 from robocal_ros.fleet.review import Finding, Subject, review
 from robocal_ros.fleet.statistics import compare, rejected
-from robocal_ros.results import Z95
 
 _WEEK = 7.0 * 86400.0
 _LEVEL = 5.0
@@ -204,7 +203,7 @@ def detection(scenario: Scenario, found: Sequence[Seen], bar: float | None) -> l
         figures += [
             Figure.share(scenario.name, 'found as a step', len(steps), len(pairs)),
             Figure.share(scenario.name, '95 % interval of steps holds the size', sum(
-                abs(change.size - item.size) <= Z95 * change.std
+                change.interval[0] <= item.size <= change.interval[1]
                 for item, change in steps), max(len(steps), 1)),
             Figure.share(scenario.name, '95 % interval of steps holds the time', sum(
                 change.first <= item.onset <= change.last

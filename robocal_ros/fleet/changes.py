@@ -50,7 +50,7 @@ import scipy.special
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
 from robocal_ros.fleet.statistics import Fit, Problem, fit, log_sum, population
-from robocal_ros.results import grouped, spread
+from robocal_ros.results import Z95, grouped, spread
 
 FALSE_ALARMS = 1e-3
 """Largest probability that a series of `HORIZON` recordings without change has any finding."""
@@ -166,6 +166,11 @@ class Change:
     size: float
     std: float
     log_evidence: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the size."""
+        return self.size - Z95 * self.std, self.size + Z95 * self.std
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from benchmarks import fleet_changes
 from robocal_ros.errors import DataError
 from robocal_ros.fleet.changes import History, courses
 from robocal_ros.fleet.statistics import Problem, compare, fit, population, rejected
-from robocal_ros.results import Z95
 
 DAY = 86400.0
 COUNT = 40
@@ -50,7 +49,7 @@ def test_steps_are_found_with_size_and_time() -> None:
         assert change.kind == 'step'
         assert STEP_AT + 1 <= change.alarm <= STEP_AT + 3
         assert change.first <= STEP_AT <= change.last
-        inside += abs(change.size - 0.75) <= Z95 * change.std
+        inside += change.interval[0] <= 0.75 <= change.interval[1]
         before, now = course.segments
         assert before.level == pytest.approx(5.0, rel=0.04)
         assert now.level == pytest.approx(5.75, rel=0.04)

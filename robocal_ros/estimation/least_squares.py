@@ -25,6 +25,8 @@ _DELAYS, _MAX_STD = (-0.03, 0.12), 0.002
 # Most steps, and the share of the standard deviation below which a step is the last one.
 _MOST_STEPS, _CONVERGED = 20, 0.02
 _TINY = 1e-12
+# Share of the largest column below which one is rounding of differences, such as those of tilts.
+_ROUNDING = 1e-10
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,10 @@ def find_delay(
 
 
 def orthonormal(columns: Array) -> Array:
-    """Return an orthonormal basis of the span of columns, shape (k, r)."""
+    """Return an orthonormal basis of the span of columns, shape (k, r).
+
+    Columns that are zero but for rounding have no direction.
+    """
     scale = np.linalg.norm(columns, axis=0)
-    return np.asarray(scipy.linalg.orth(columns[:, scale > 0.0] / scale[scale > 0.0], rcond=1e-8))
+    some = scale > _ROUNDING * scale.max(initial=0.0)
+    return np.asarray(scipy.linalg.orth(columns[:, some] / scale[some], rcond=1e-8))

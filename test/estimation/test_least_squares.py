@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from scipy.signal import lfilter
 
 from robocal_ros.errors import DataError, ExcitationError
-from robocal_ros.estimation.least_squares import autocorrelation_time, solve
+from robocal_ros.estimation.least_squares import autocorrelation_time, orthonormal, solve
 
 NAMES = ('a', 'b', 'c')
 TRUTH = np.array([2.0, -30.0, 0.01])
@@ -148,3 +148,14 @@ def test_two_equal_columns_are_both_named():
     with pytest.raises(ExcitationError, match='unobservable: a, c') as caught:
         solve(regressor, measured, std, NAMES)
     assert caught.value.unobservable == ('a', 'c')
+
+
+def test_a_column_of_rounding_has_no_direction():
+    """A difference that is zero for any posture leaves some 1e-10; scaled up, it is noise."""
+    columns = problem()[0]
+    rounding = 1e-12 * np.random.default_rng(1).normal(size=(len(columns), 2))
+    basis = orthonormal(np.column_stack((columns, rounding)))
+    assert basis.shape == (len(columns), 3)
+    np.testing.assert_allclose(basis @ (basis.T @ columns), columns, atol=1e-12)
+    # Units differ by far less.
+    assert orthonormal(columns * [1.0, 1e-6, 1.0]).shape[1] == 3

@@ -102,7 +102,8 @@ def _print_summary(summary: Summary, options: argparse.Namespace) -> None:
     parts = (
         (True, plural(summary.bags, 'bag')),
         (True, f'{plural(new, "new result")}{f" ({verdicts})" if verdicts else ""}'),
-        (known, f'{plural(known, "result was", "results were")} there of the same inputs'),
+        (known, plural(known, 'result of the same inputs was there',
+                       'results of the same inputs were there')),
         (summary.repeated, f'{plural(summary.repeated, "bag was", "bags were")} finished before'),
         (summary.outcomes[SKIPPED],
          f'{plural(summary.outcomes[SKIPPED], "bag holds", "bags hold")} other runs'))

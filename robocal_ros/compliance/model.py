@@ -279,7 +279,7 @@ def given_load(
     centre: Array = frozen(com)
     point = np.zeros((3, 3))
     others = [RigidBodyInertia(mass + mass_std, centre, point)] if mass_std > 0.0 else []
-    if com_std:
+    if com_std is not None and com_std > 0.0:
         others += [RigidBodyInertia(mass, frozen(centre + com_std * axis), point)
                    for axis in np.eye(3)]
     return Load(RigidBodyInertia(mass, centre, point), frame, tuple(others),

@@ -496,7 +496,7 @@ def fitted(
                            rows=None if effect.rows is None else np.append(effect.rows, False))
                    for effect in effects]
     fit = fit_mixed(rows, read, noise, effects)
-    # Of a load whose mass is known, nothing tells which of both loads has it.
+    # A known mass is that of one of the two loads, and nothing shows of which.
     if mass is None:
         changes = [Effect(name, columns.reshape(-1, 4))
                    for name, columns in postures.changes.items()]

@@ -92,7 +92,8 @@ def test_what_was_not_answered_is_not_undone_as_if_it_had_not_been_sent(
 def test_the_driver_of_another_arm_that_is_discovered_later_counts(
     driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [[('/left/driver/set', [])], [('/left/driver/set', []), ('/right/driver/set', [])]]
+    left, right = ('/left/driver/set', []), ('/right/driver/set', [])
+    found = [[left], [left], [left], [left, right]]
     monkeypatch.setattr(Node, 'get_service_names_and_types',
                         lambda _: found.pop(0) if len(found) > 1 else found[0])
     with pytest.raises(ConfigurationError, match='got 2: /left/driver/set, /right/driver/set'):

@@ -148,8 +148,8 @@ class Blocks:
         period = float(np.median(np.diff(time)))
         if period * _LEAST_RATE * band > 1.0:
             raise DataError(
-                f'Joint states arrive at {1.0 / period:.0f} Hz; a band of {band} Hz needs at '
-                f'least {_LEAST_RATE * band:.0f} Hz. Raise the rate or lower band.')
+                f'Joint states have new values at {1.0 / period:.0f} Hz; a band of {band} Hz '
+                f'needs at least {_LEAST_RATE * band:.0f} Hz. Raise the rate or lower band.')
         if float(np.ptp(position, axis=0).max()) < min_motion:
             raise DataError(
                 f'No joint moved by more than {min_motion} rad in this record; expected an '

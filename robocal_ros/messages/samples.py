@@ -308,12 +308,45 @@ LONGEST = 0.035
 With ``BUDGET`` that is more than two hours at 28 Hz, which suffices for every method.
 """
 
+# Number of rows that differ from the one before, at least, to tell how often a device measures.
+_STEPS = 20
 # Longest gap over which neighbours are averaged [s].
 _GAP = 0.1
 # Pieces of a stretch that are thinned out for themselves: a power of two, so that pairs stay
 # pairs whatever the pieces in which samples arrive.
 _PIECE = 1024
 _FIRST = 200
+
+
+def measured_anew(values: Array) -> Flags:
+    """Return which rows a device has measured, rather than repeated the one before.
+
+    Drivers publish at the rate of their control loop, which may be a multiple of that at which the
+    device measures. Only the first of equal rows is at its time then, and differences of positions
+    are those of a staircase.
+
+    Args:
+        values: Values in the order of time, shape (k, m).
+
+    Returns:
+        Mask of shape (k,). All rows, unless those that differ from the one before are two rows or
+        more apart, and regularly so, unlike coarse readings of a device at rest; else these, and
+        in longer stretches of equal rows, as at rest, about as many for their length.
+
+    """
+    anew = np.ones(len(values), dtype=bool)
+    anew[1:] = (values[1:] != values[:-1]).any(axis=1)
+    at = np.flatnonzero(anew)
+    if len(at) < _STEPS:
+        return np.ones_like(anew)
+    least, most = np.quantile(np.diff(at), (0.1, 0.9))
+    if not 2.0 <= least <= most <= 2.0 * least:
+        return np.ones_like(anew)
+    stretches = np.diff(np.append(at, len(anew)))
+    age = np.arange(len(anew)) - np.repeat(at, stretches)
+    # Where the two clocks slip, a measurement is repeated once more.
+    rests = np.repeat(stretches >= 2.0 * most, stretches)
+    return anew | (rests & (age % int(most) == 0))
 
 
 class BoundedBuffer:

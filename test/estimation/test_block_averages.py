@@ -97,7 +97,8 @@ def but(samples: JointSamples, rows: slice = slice(None), **changes) -> JointSam
 
 
 @pytest.mark.parametrize(('rows', 'sentence'), [
-    (slice(None, None, 20), 'Joint states arrive at 12 Hz; a band of 5.0 Hz needs at least 20 Hz'),
+    (slice(None, None, 20),
+     'Joint states have new values at 12 Hz; a band of 5.0 Hz needs at least 20 Hz'),
     (slice(0, 300), r'The record lasts 1\.\d+ s, too short to excite anything'),
     (slice(0, 1), 'No joint states are recorded'),
 ])

@@ -60,6 +60,19 @@ class TestJointIntake:
         taken.take([joint_state(1.0, effort=()), joint_state(2.0, effort=(math.nan,) * 2)])
         assert not taken.bag_samples().effort.any()
 
+    def test_states_that_the_driver_repeats_are_left_out(self) -> None:
+        live, bag = stream(), stream()
+        # The driver sends 500 states a second, of which an arm measures every fourth.
+        raw = [joint_state(1.0 + 0.002 * i, position=(0.001 * (i // 4), 0.0),
+                           effort=(1.0 + i // 4, 2.0)) for i in range(400)]
+        bag.take(raw)
+        for message in raw:
+            live.take_one(message)
+        for samples in live.samples(), bag.bag_samples():
+            assert np.allclose(np.diff(samples.time), 0.008)
+            assert samples.counts.received == 400
+            assert np.allclose(np.diff(samples.position[:, 0]), 0.001)
+
     @pytest.mark.parametrize(('stamps', 'left'), [
         ([(1, 0), (1, 0), (1, 0), (2, 0)], [1.0, 2.0]),
         ([(-5, 0), (-4, 500_000_000), (3, 0)], [-5.0, -3.5, 3.0]),

@@ -14,6 +14,7 @@ from robocal_ros.messages.samples import (
     WrenchSamples,
     check_effort,
     check_joints,
+    measured_anew,
     within_budget,
 )
 
@@ -247,3 +248,41 @@ def test_another_record_goes_on_where_one_ended(cut: int) -> None:
         assert not inside.any()
     second.forget_after(rows[500, 0])
     assert second.rows()[-1, 0] <= rows[500, 0]
+
+
+# ------------------------------------------------------- drivers that repeat what they measured
+
+
+def published(measured: np.ndarray, ratio: float, count: int) -> np.ndarray:
+    """Return which of the measurements each message holds, at a multiple of their rate."""
+    return np.minimum((np.arange(count) / ratio + 1e-9).astype(int), len(measured) - 1)
+
+
+@pytest.mark.parametrize('ratio', [2.0, 2.5, 4.0, 8.0])
+def test_of_repeated_values_those_that_are_new_count(ratio: float) -> None:
+    measured = np.random.default_rng(1).normal(size=(200, 3))
+    of = published(measured, ratio, int(150 * ratio))
+    assert of[measured_anew(measured[of])].tolist() == list(range(150))
+
+
+def test_a_rest_counts_for_its_duration() -> None:
+    # The readings of the device at rest are coarse: most of them are as the one before.
+    generator = np.random.default_rng(2)
+    rest = (generator.random((400, 1)) < 0.3).astype(float)
+    measured = np.vstack((2.0 + np.arange(900.0)[:, None], rest))
+    values = measured[published(measured, 4.0, 4 * len(measured))]
+    found = values[measured_anew(values)]
+    at_rest = found[found < 1.5]
+    assert at_rest.mean() == pytest.approx(rest.mean(), abs=0.02)
+    assert 200 < len(at_rest) <= 400
+
+
+@pytest.mark.parametrize('values', [
+    # Each message is new; all are the same; coarse readings of an arm at rest.
+    np.arange(1000.0)[:, None], np.zeros((1000, 2)), np.zeros((0, 2)),
+    (np.random.default_rng(3).random((1000, 1)) < 0.05).astype(float),
+    # Two in three are new, as of a device that is a little slower than the messages.
+    np.floor(np.arange(1000.0) / 1.5)[:, None],
+])
+def test_other_values_all_count(values: np.ndarray) -> None:
+    assert measured_anew(values).all()

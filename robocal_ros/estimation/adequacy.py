@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robocal_ros.arrays import Array, Flags
+from robocal_ros.arrays import Array, Flags, covariance_factor
 
 # Spectral lines on either side over which the power of residuals is averaged.
 _LINES = 2
@@ -131,8 +131,9 @@ def structured_covariance(
         middle += np.asarray((lines.conj() * (spectrum * factor)[:, None]).T @ lines).real
         # A line of which the fit leaves the share s has 2 s degrees of freedom.
         spectra.append((lines, factor, free, spectrum * np.sqrt(rest * count)))
-    found = inverse @ middle @ inverse
-    matrix = np.asarray(0.5 * (found + found.T))
+    # A product with its own transpose stays positive semidefinite though H is nearly singular.
+    half = inverse @ covariance_factor(middle)
+    matrix = half @ half.T
 
     def freedom(direction: Array) -> float | None:
         slope = inverse @ direction

@@ -59,6 +59,7 @@ from .samples import (
     WrenchSamples as WrenchSamples,
     check_effort as check_effort,
     check_joints as check_joints,
+    check_range as check_range,
     no_readings as no_readings,
     within_budget as within_budget,
 )

@@ -297,6 +297,41 @@ def check_effort(samples: JointSamples, joints: Sequence[str]) -> None:
                 f'{len(effort)} samples; a live sensor scatters. Check the driver.')
 
 
+def check_range(
+    samples: JointSamples, time: Array, values: Array, names: Sequence[str], unit: str
+) -> None:
+    """Check that no measured value stays at its largest or smallest one while the arm moves.
+
+    Nothing can be said of coarse readings, which stay at other values, too.
+
+    Args:
+        samples: Joint states.
+        time: Stamps of the values, shape (k,) [s].
+        values: Measured values, shape (k, m).
+        names: What they are, as in error texts.
+        unit: Their unit.
+
+    Raises:
+        DataError: If a measurement saturates.
+
+    """
+    path = np.cumsum(np.abs(np.diff(samples.position, axis=0, prepend=samples.position[:1])).sum(
+        axis=1))
+    moving = np.diff(np.interp(time, samples.time, path)) > 0.0
+    for name, column in zip(names, values.T, strict=True):
+        ends = (column == column.max()) | (column == column.min())
+        stays = moving & (column[1:] == column[:-1])
+        flat, others = stays & ends[1:] & (column[1:] != 0.0), moving & ~ends[1:]
+        if flat.sum() > max(_FLAT, _FLAT_SHARE * moving.sum()) and (
+                (stays & others).sum() <= _COARSE * (others.sum() - _COARSE * moving.sum())):
+            value = float(column[1:][flat][0])
+            duration = flat.sum() * float(np.median(np.diff(time)))
+            raise DataError(
+                f'{name} stays at {value:.4g} {unit} for {duration:.2g} s of the motion, and is '
+                f'never {"larger" if value > 0.0 else "smaller"}: the measurement saturates. Use '
+                'a slower motion or a lighter load, or raise the limit in the driver.')
+
+
 # ---------------------------------------------------------------------- bounded memory
 
 BUDGET = 2**18
@@ -310,6 +345,9 @@ With ``BUDGET`` that is more than two hours at 28 Hz, which suffices for every m
 
 # Number of rows that differ from the one before, at least, to tell how often a device measures.
 _STEPS = 20
+# Number and share of samples in motion that a saturated measurement at least repeats, and largest
+# share of other values that are repeated if readings are not coarse.
+_FLAT, _FLAT_SHARE, _COARSE = 10, 0.005, 0.1
 # Longest gap over which neighbours are averaged [s].
 _GAP = 0.1
 # Pieces of a stretch that are thinned out for themselves: a power of two, so that pairs stay

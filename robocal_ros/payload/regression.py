@@ -40,7 +40,13 @@ from robocal_ros.estimation import (
     structured_covariance,
     waves,
 )
-from robocal_ros.messages import JointSamples, WrenchSamples, check_effort, check_joints
+from robocal_ros.messages import (
+    JointSamples,
+    WrenchSamples,
+    check_effort,
+    check_joints,
+    check_range,
+)
 from robocal_ros.payload.model import BODY, CHANNELS
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import at_most, rated_efforts
@@ -76,6 +82,9 @@ UNEVEN = 'uneven viscous friction'
 
 RIPPLE = 'ripple'
 """Start of the names of amplitudes of ripple of few periods per turn."""
+
+SPRING = 'spring'
+"""Start of the names of torques per joint angle, by hoses and springs between two links."""
 
 LOSSES = ('offset', 'coulomb', 'viscous', 'viscous_asymmetry')
 """Columns of a drive's offset and friction: 1, sgn v, v, |v|."""
@@ -862,11 +871,13 @@ def exciting_efforts(
         blocks in which friction is a function of speed, shape (k, n).
 
     Raises:
-        DataError: If the motion is not exciting, or efforts are missing or constant.
+        DataError: If the motion is not exciting, or efforts are missing, constant or saturated.
 
     """
     check_joints(samples, robot.joint_names)
     check_effort(samples, robot.joint_names)
+    check_range(samples, samples.time, samples.effort,
+                [f"The effort of joint '{name}'" for name in robot.joint_names], 'N·m')
     blocks = Blocks.of(samples, BAND, MIN_MOTION)
 
     def effort(delay: float) -> Array:
@@ -895,7 +906,7 @@ def torque_rows(
             errors of the gains; None without.
 
     Raises:
-        DataError: If the motion is not exciting, or efforts are missing or constant.
+        DataError: If the motion is not exciting, or efforts are missing, constant or saturated.
 
     """
     blocks, effort, fast = exciting_efforts(robot, samples)
@@ -1080,6 +1091,10 @@ def wrench_rows(
         raise DataError(
             f"Readings of F/T sensor '{sensor.frame}' do not span the motion; is its topic "
             'published throughout, on the same clock?')
+    for number, unit in enumerate(('N', 'N·m')):
+        part = slice(3 * number, 3 * number + 3)
+        check_range(samples, sensor.time, sensor.wrench[:, part], [
+            f"The {channel} of F/T sensor '{sensor.frame}'" for channel in CHANNELS[part]], unit)
     distal = robot.distal_inertia(sensor.frame).to_pinocchio().toDynamicParameters()
     dynamics = NewtonEuler(robot, sensor.frame)
 

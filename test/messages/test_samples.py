@@ -14,6 +14,7 @@ from robocal_ros.messages.samples import (
     WrenchSamples,
     check_effort,
     check_joints,
+    check_range,
     measured_anew,
     within_budget,
 )
@@ -286,3 +287,49 @@ def test_a_rest_counts_for_its_duration() -> None:
 ])
 def test_other_values_all_count(values: np.ndarray) -> None:
     assert measured_anew(values).all()
+
+
+# ------------------------------------------------------------------- measurements that saturate
+
+TIME = np.arange(2000) / 250.0
+
+
+def in_motion(rest: float = 0.0) -> JointSamples:
+    """Return an arm that moves after a rest [s]."""
+    position = np.sin(np.outer(np.maximum(TIME - rest, 0.0), (1.0, 1.7)))
+    return JointSamples(NAMES, TIME, position, np.zeros_like(position), np.zeros_like(position))
+
+
+def measured(noise: float = 0.05, step: float = 0.0) -> np.ndarray:
+    """Return torques of a motion, with noise, in steps."""
+    torque = 10.0 * np.sin(np.outer(TIME, (2.0, 0.7)) + (0.0, 1.0))
+    torque += noise * np.random.default_rng(4).normal(size=torque.shape)
+    return np.round(torque / step) * step if step else torque
+
+
+@pytest.mark.parametrize(('values', 'words'), [
+    (np.clip(measured(), -8.0, 8.0), r'a stays at -?8 N·m for 3.\d s .* is never'),
+    (np.minimum(measured(), [9.0, 99.0]), 'a stays at 9 N·m .* is never larger: .* saturates'),
+    (np.maximum(measured(step=0.01), [-99.0, -9.5]), 'b stays at -9.5 N·m .* is never smaller'),
+])
+def test_a_measurement_that_saturates_is_refused(values: np.ndarray, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        check_range(in_motion(), TIME, values, NAMES, 'N·m')
+
+
+@pytest.mark.parametrize('values', [
+    measured(), measured(0.0), measured(step=1.0), measured(step=5.0), measured(step=9.0),
+    # Nothing below a threshold is reported, and loads of one sign.
+    np.where(measured() < 2.0, 0.0, measured()),
+    np.zeros((len(TIME), 2)),
+])
+def test_no_other_measurement_saturates(values: np.ndarray) -> None:
+    check_range(in_motion(), TIME, values, NAMES, 'N·m')
+
+
+def test_a_rest_without_noise_is_no_saturation() -> None:
+    values = measured(0.0)
+    values[TIME < 2.0] = 11.0
+    check_range(in_motion(2.0), TIME, values, NAMES, 'N·m')
+    with pytest.raises(DataError, match='a stays at 11 N·m for 2 s'):
+        check_range(in_motion(), TIME, values, NAMES, 'N·m')

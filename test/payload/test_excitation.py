@@ -459,6 +459,17 @@ def test_dead_effort_is_refused(usual, value):
         torque_rows(usual.robot, replace(samples, effort=effort), WITHOUT_PRIORS)
 
 
+def test_a_measurement_that_saturates_is_refused_by_name(usual):
+    samples, readings = usual.joints(1), usual.readings(1)
+    effort = np.minimum(samples.effort, 0.8 * samples.effort.max(axis=0))
+    with pytest.raises(DataError, match="effort of joint 'joint_1' stays at .* N·m .* saturates"):
+        torque_rows(usual.robot, replace(samples, effort=effort), WITHOUT_PRIORS)
+    wrench = readings.wrench.copy()
+    wrench[:, 2] = np.maximum(wrench[:, 2], 0.8 * wrench[:, 2].min())
+    with pytest.raises(DataError, match="force z of F/T sensor 'ft_wrist' stays at -.* N .* and"):
+        wrench_rows(usual.robot, samples, replace(readings, wrench=wrench), WITHOUT_PRIORS)
+
+
 def test_a_sensor_that_fell_silent_is_refused(usual):
     readings = usual.readings()
     half = replace(readings, time=readings.time[:2000], wrench=readings.wrench[:2000])

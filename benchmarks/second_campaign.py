@@ -58,7 +58,6 @@ from robocal_ros.results import CalibrationResult, State
 from robocal_ros.robot import (
     GRAVITY,
     RigidBodyInertia,
-    arm_regressor,
     carried_load,
     friction_by_joint,
     identified_model,
@@ -267,8 +266,7 @@ def _arm_values(cell: Cell, result: CalibrationResult) -> list[Value]:
     true, stated = second_world.torques(
         world.arm, world.links, q, still, still, model.robot.gravity
     ), model.robot.gravity_torques(q)
-    rows = arm_regressor(robot, q, still, still)
-    std = np.sqrt(np.einsum('knp,pq,knq->kn', rows, model.covariance[:10 * n, :10 * n], rows))
+    std = np.linalg.norm(model.without_gains().uncertain_torques(q, still, still, still), axis=2)
     limit = PayloadParameters().unexplained_torque(robot.effort_limit)
     return identified(result, truth, {}) + [
         value_of(f'torque {k} of {robot.joint_names[j]}', true[k, j], stated[k, j], std[k, j],

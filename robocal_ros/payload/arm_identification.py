@@ -36,6 +36,7 @@ from robocal_ros.payload.arm_regression import (
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import BAND, MIN_MOTION, UNEVEN, on_found_base
 from robocal_ros.payload.result import (
+    CERTAIN,
     MAX_GAIN_STD,
     PLAUSIBLE_GAINS,
     at_most,
@@ -64,6 +65,7 @@ from robocal_ros.robot import (
     on_leaning_base,
     parameter_names,
     physically_consistent,
+    spring_names,
 )
 
 MIN_SHARE = 0.5
@@ -143,16 +145,21 @@ def estimate(
     names, n = parameter_names(robot.joint_names), robot.n
     left = [column[trusted] for column, trusted in zip(
         fit.residual.T, (motion.trust == 1.0).T, strict=True)]
-    shown = np.concatenate((np.ones(11 * n), scale))
-    covariance = fit.covariance[:12 * n, :12 * n] * np.outer(shown, shown)
+    sprung = _springs(robot, motion, fit)
+    at, shown = [*range(12 * n), *sprung], np.concatenate((
+        np.ones(11 * n), scale, np.ones(len(sprung))))
+    covariance = fit.covariance[np.ix_(at, at)] * np.outer(shown, shown)
     combinations, told = zip(*_base_parameters(robot, motion, fit, prior), strict=True)
     return make_result(
         robot, samples, kind=ARM, method='loaded' if loaded else 'unloaded', frame='',
-        parameters=(*_parameters(robot, names, fit.value[:12 * n] * shown, covariance, fit,
+        parameters=(*_parameters(robot, names, fit.value[:12 * n] * shown[:12 * n],
+                                 covariance[:12 * n, :12 * n], fit,
                                  _informed(robot, fit, prior, before)),
+                    *sprung.values(),
                     *_friction(robot, fit), *_changes(robot, motion, fit, given), *combinations,
                     *_gravity(robot, base, motion, fit), _delay(motion)),
-        covariance_names=names, covariance=covariance,
+        covariance_names=(*names, *(item.name for item in sprung.values())),
+        covariance=covariance,
         fit=_fits(robot, motion.effort, fit.residual, np.ones(motion.effort.shape, dtype=bool)),
         validation=validation,
         checks=(*_checks(robot, fit, validation, told, values),
@@ -165,6 +172,8 @@ def estimate(
                   'unexplained_travel': {joint: float(travel * autocorrelation_time(column))
                                          for joint, travel, column in zip(
                                              robot.joint_names, motion.travel, left, strict=True)},
+                  # Where their torque is zero; the offset of the efforts contains the rest.
+                  'spring_angle': motion.middle.tolist(),
                   'laws': {joint: [law.transition, *law.extras] for joint, law
                            in zip(robot.joint_names, fit.places.laws, strict=True)},
                   **values.settings('arm_model_std', 'gain_std', 'arm_load', 'arm_load_std',
@@ -202,7 +211,10 @@ def _fitted(
     ) -> tuple[Robot, ArmMotion, Prior, ArmFit]:
         motion = ArmMotion.of(robot, samples, values, load, given, couplings)
         prior = prior_of(robot, motion, values)
-        fit = identify(motion, prior, widenings=widenings)
+        try:
+            fit = identify(motion, prior, widenings=widenings)
+        except ConvergenceError:
+            fit = identify(motion, prior, widenings=widenings, springs=False)
         low, high = PLAUSIBLE_GAINS
         gains = fit.value[fit.places.gains]
         if gains.min() < low or gains.max() > high:
@@ -596,6 +608,24 @@ def _changes(
                             note='since it was identified', freedom=fit.freedom(direction))
         else:
             yield Parameter(name, '1', state=State.NOT_IDENTIFIED, note='not told by this motion')
+
+
+def _springs(robot: Robot, motion: ArmMotion, fit: ArmFit) -> dict[int, Parameter]:
+    """Return torques per joint angle, as of hoses, that the data call for, by their places.
+
+    Smaller ones, and those that push away from the middle, may be ripple: they are none outside
+    the motion.
+    """
+    found = {}
+    for joint, name, number in zip(robot.joint_names, spring_names(robot.joint_names),
+                                   motion.springs.tolist(), strict=True):
+        place = fit.places.common + number
+        value, std = float(fit.value[place]), float(np.sqrt(fit.covariance[place, place]))
+        if value > CERTAIN * max(std, motion.nuisance_std[number]):
+            found[place] = Parameter(
+                name, robot.unit(joint, 'N·m/rad'), value, std, note='as of a hose or spring',
+                freedom=fit.freedom(np.eye(len(fit.value))[place]))
+    return found
 
 
 def _gravity(

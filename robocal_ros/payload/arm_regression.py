@@ -49,6 +49,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     CHANGE,
     SLOWEST,
+    SPRING,
     TILT,
     Term,
     exciting_efforts,
@@ -62,7 +63,7 @@ from robocal_ros.payload.regression import (
     widened_std,
     without_noise,
 )
-from robocal_ros.payload.result import rated_efforts
+from robocal_ros.payload.result import CERTAIN, rated_efforts
 from robocal_ros.results import Check, rms
 from robocal_ros.robot import (
     DRIVEN_STD,
@@ -107,6 +108,10 @@ _ACCEPTED = 1.0
 _LEAST_STD = 1e-6
 # Number of speeds at which friction is compared with a law that was identified before.
 _COMPARED = 6
+# Prior standard deviation of a spring's torque per angle, as a share of the rated effort [1/rad],
+# where none is known of, where the data ask for springs, and without any.
+_SPRING = 3e-4
+_ANY_SPRING, _NO_SPRING = 1e-2, 1e-9
 # Weight of the divergence that keeps links consistent.
 _CONSISTENT = 1e-2
 # Least variance of a combination of links and rotors that gains follow, as a share of their own.
@@ -282,6 +287,7 @@ class ArmMotion:
         bend_std: Prior standard deviation of what a drive reports beyond proportion, per cubed
             torque, shape (n,) [1/(N²·m²)].
         travel: Mean travel of the joints in a block, shape (n,) [rad].
+        middle: Mean joint angles, at which springs have no torque, shape (n,) [rad].
 
     """
 
@@ -296,11 +302,17 @@ class ArmMotion:
     recording: Check
     bend_std: Array
     travel: Array
+    middle: Array
 
     @property
     def tilts(self) -> Flags:
         """Which of the nuisances are tilts of the base, shape (s,)."""
         return np.array([name.startswith(TILT) for name in self.nuisances])
+
+    @property
+    def springs(self) -> npt.NDArray[np.intp]:
+        """Places of the springs among the nuisances, shape (n,)."""
+        return np.flatnonzero([name.startswith(SPRING) for name in self.nuisances])
 
     def transmitted(self, x: Array, places: Unknowns) -> Array:
         """Return the torques beyond the gears by all unknowns, shape (k, n) [N·m].
@@ -416,7 +428,8 @@ class ArmMotion:
                    * blocks.seen(samples.time)[:, None], delay, blocks.repeats, names,
                    recording_check(blocks, robot.joint_names),
                    values.saturation_std / rated_efforts(robot, measured)**2,
-                   blocks.period * np.abs(velocity[2]).mean(axis=0))
+                   blocks.period * np.abs(velocity[2]).mean(axis=0),
+                   blocks.centre.position.mean(axis=0))
 
 
 def _arm_terms(
@@ -449,6 +462,10 @@ def _arm_terms(
     yield from noise_terms(robot.joint_names, blocks,
                            lambda q, v, a: carried(q, v, a) + rotors * a)
     yield from friction_terms(robot.joint_names, blocks, size, values)
+    turned = blocks.centre.position - blocks.centre.position.mean(axis=0)
+    for name, alone, std in zip(robot.joint_names, np.eye(robot.n),
+                                _SPRING * rated_efforts(robot, torque), strict=True):
+        yield f'{SPRING} of {name}', std, turned * alone
     if values.delay_std > 0.0:
         # What the shift leaves, because other errors of the model bias it, and filters. Of
         # viscous friction, a delay resembles inertia.
@@ -664,6 +681,14 @@ class Prior:
         return weight * float(np.einsum('iaa->', whole) - np.linalg.slogdet(whole)[1].sum()
                               - 4.0 * len(now))
 
+    def sprung(
+        self, motion: ArmMotion, springs: npt.NDArray[np.intp], size: float = _ANY_SPRING
+    ) -> Prior:
+        """Return it with springs of a size, given their places among the nuisances."""
+        others = self.others.copy()
+        others[1, springs] = size / _SPRING * motion.nuisance_std[springs]
+        return replace(self, others=others)
+
     def widened(
         self, names: Sequence[str], x: Array, covariance: Array, places: Unknowns
     ) -> Prior:
@@ -725,7 +750,7 @@ _NODE_WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(5)[1]
 
 def identify(
     motion: ArmMotion, prior: Prior, *, laws: Sequence[Law] | None = None,
-    widenings: Sequence[float] = WIDENINGS, start: Array | None = None,
+    widenings: Sequence[float] = WIDENINGS, start: Array | None = None, springs: bool = True,
 ) -> ArmFit:
     """Estimate all unknowns, and choose friction columns and the prior's width unless given.
 
@@ -735,11 +760,14 @@ def identify(
         laws: Friction columns of each joint.
         widenings: Candidate factors of the prior's standard deviation.
         start: Initial unknowns, shape (p,); by default those of the prior.
+        springs: Whether joints may have springs.
 
     Raises:
         ConvergenceError: If Newton's method does not converge.
 
     """
+    if not springs:
+        prior = prior.sprung(motion, motion.springs, _NO_SPRING)
     n, others = motion.effort.shape[1], prior.others.shape[1]
     places = Unknowns.of(n, others, laws or (Law(_TRANSITIONS[1], ()),) * n)
     x = np.zeros(places.size) if start is None else start
@@ -760,7 +788,10 @@ def identify(
                           robust[:, j]) for j in range(n)])
             x = np.pad(x[:places.others.stop], (0, places.size - places.others.stop))
         solver = _Solver(motion, places, torque, used, noise)
-        x, evidence, prior = solver.best(x, prior, widths if number % 2 == 0 else (prior.std,))
+        tried = widths if number % 2 == 0 else (prior.std,)
+        if springs:
+            x, prior = solver.sprung(x, replace(prior, std=tried[0]))
+        x, evidence, prior = solver.best(x, prior, tried)
         prior = prior.widened(motion.nuisances, x, solver.inverse(x, prior)[0], places)
         residual = motion.residual(x, places)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
@@ -831,6 +862,27 @@ class _Solver:
                 break
             x, evidence, prior = tried, gained, wider
         return x, evidence, prior
+
+    def sprung(self, x: Array, prior: Prior) -> tuple[Array, Prior]:
+        """Return unknowns and prior with springs on those joints that have any.
+
+        They are looked for before the prior of the links is widened, which resembles them.
+        """
+        springs, found = self._motion.springs, []
+        for tried in (prior, prior.sprung(self._motion, springs)):
+            try:
+                found.append((*self.solve(x, tried), tried))
+            except ConvergenceError:
+                if tried is not prior and not found:
+                    raise
+        best = found[-1] if found[-1][1] >= found[0][1] + EVIDENCE else found[0]
+        if best[2] is not prior:
+            at = self._places.common + springs
+            std = np.sqrt(np.diag(self.inverse(*best[::2])[0])[at])
+            wanted = prior.sprung(self._motion, springs[np.abs(best[0][at]) > CERTAIN * std])
+            with suppress(ConvergenceError):
+                best = *self.solve(best[0], wanted), wanted
+        return best[::2]
 
     def solve(self, x: Array, prior: Prior) -> tuple[Array, float]:
         """Minimise the negative log-posterior from a physically consistent start.

@@ -24,6 +24,7 @@ from .arm_model import (
     parameter_names as parameter_names,
     physically_consistent as physically_consistent,
     pseudo_inertia as pseudo_inertia,
+    spring_names as spring_names,
     urdf_model as urdf_model,
 )
 from .collision import (

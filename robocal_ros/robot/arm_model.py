@@ -4,10 +4,10 @@
 Parameters are from the URDF or from an identification; regressors and inverse dynamics of the arm
 and of a body on it are by Pinocchio.
 
-The parameter vector has 12 n entries: ten inertial parameters of each link (in Pinocchio's order,
+The parameter vector has 13 n entries: ten inertial parameters of each link (in Pinocchio's order,
 in the frame of the link's joint, with everything fixed to the link), then n rotor inertias
-reflected to the joints, then n relative errors of the drive gains. Estimators from joint torques
-propagate its covariance.
+reflected to the joints, then n relative errors of the drive gains, then n torques per joint angle
+of hoses and springs. Estimators from joint torques propagate its covariance.
 """
 
 from __future__ import annotations
@@ -154,7 +154,8 @@ class ArmModel:
 
     Attributes:
         robot: The arm, with the best known parameters.
-        covariance: Covariance of links, rotor inertias and relative gains, shape (12 n, 12 n).
+        covariance: Covariance of links, rotor inertias, relative gains and springs, shape
+            (13 n, 13 n).
         source: Source of the parameters, as text.
         evidence: Whether they, or at least the drive gains, were identified on this arm.
 
@@ -167,32 +168,39 @@ class ArmModel:
 
     def without_gains(self) -> ArmModel:
         """Return the same model with exact drive gains."""
-        return self._with_exact(slice(11 * self.robot.n, None))
+        return self._with_exact(gains=True)
 
     def gains_alone(self) -> ArmModel:
-        """Return the drive gains alone, links and rotors exact."""
-        return self._with_exact(slice(11 * self.robot.n))
+        """Return the drive gains alone, all else exact."""
+        return self._with_exact(gains=False)
 
-    def _with_exact(self, rows: slice) -> ArmModel:
+    def _with_exact(self, *, gains: bool) -> ArmModel:
+        rows = np.isin(np.arange(len(self.covariance)), np.r_[self._gains]) == gains
         covariance = self.covariance.copy()
         covariance[rows] = covariance[:, rows] = 0.0
         return replace(self, covariance=covariance)
+
+    @property
+    def _gains(self) -> slice:
+        return slice(11 * self.robot.n, 12 * self.robot.n)
 
     def factor(self) -> tuple[Array, Array]:
         """Return changes of one standard deviation along independent directions.
 
         Returns:
-            Those of the gains, with what is known to change with them, shape (12 n, r), and those
-            of links and rotor inertias at given gains, shape (12 n, s).
+            Those of the gains, with what is known to change with them, shape (13 n, r), and those
+            of all others at given gains, shape (13 n, s).
 
         """
-        gains = slice(11 * self.robot.n, None)
+        gains = self._gains
         own = covariance_factor(self.covariance[gains, gains])
         along = self.covariance[:, gains] @ np.linalg.pinv(own).T
         along[gains] = own
-        left = self.covariance - along @ along.T
-        left[gains] = left[:, gains] = 0.0
-        return along, covariance_factor(left)
+        others = np.delete(np.arange(len(along)), gains)
+        left = covariance_factor((self.covariance - along @ along.T)[np.ix_(others, others)])
+        spread = np.zeros((len(along), left.shape[1]))
+        spread[others] = left
+        return along, spread
 
     def uncertain_torques(self, q: Array, v: Array, a: Array, torque: Array) -> Array:
         """Return the torques of the changes that ``factor`` returns, those of the gains first.
@@ -212,7 +220,8 @@ class ArmModel:
             arm_regressor(self.robot, q, v, a).reshape(-1, 10 * n) @ factor[:10 * n])
         columns = columns.reshape(len(q), n, -1)
         columns += a[:, :, None] * factor[10 * n:11 * n]
-        columns += torque[:, :, None] * factor[11 * n:]
+        columns += torque[:, :, None] * factor[self._gains]
+        columns += (q - self.robot.springs[1])[:, :, None] * factor[12 * n:]
         return columns
 
 
@@ -245,7 +254,8 @@ def urdf_model(
     """
     covariance = scipy.linalg.block_diag(
         links_covariance(robot, model_std),
-        np.diag((ROTOR_SPREAD * expected_rotors(robot))**2), gain_covariance)
+        np.diag((ROTOR_SPREAD * expected_rotors(robot))**2), gain_covariance,
+        np.zeros((robot.n, robot.n)))
     return ArmModel(robot, covariance, f'URDF, masses ±{100.0 * model_std:.0f} %', calibrated)
 
 
@@ -254,6 +264,11 @@ def parameter_names(joint_names: Sequence[str]) -> tuple[str, ...]:
     return (*(f'{joint}.{name}' for joint in joint_names for name in LINK),
             *(f'{joint}.rotor_inertia' for joint in joint_names),
             *(f'{joint}.effort_scale' for joint in joint_names))
+
+
+def spring_names(joint_names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the n torques per joint angle in results."""
+    return tuple(f'{joint}.spring' for joint in joint_names)
 
 
 def identified_model(robot: Robot, result: CalibrationResult) -> ArmModel:
@@ -273,10 +288,16 @@ def identified_model(robot: Robot, result: CalibrationResult) -> ArmModel:
     if not set(names) <= set(result.covariance_names):
         raise DataError('The result of the arm identification has no covariance of its '
                         'parameters; identify the arm again.')
-    covariance = result.covariance_of(names)
-    # Efforts are divided by the identified scales before they are used.
-    scale = np.concatenate((np.ones(11 * n), values[11 * n:]))
     arm = with_links(robot, values[:10 * n].reshape(n, 10), values[10 * n:11 * n])
+    sprung = {place: name for place, name in enumerate(
+        spring_names(robot.joint_names), 12 * n) if name in result.covariance_names}
+    at, known = [*range(12 * n), *sprung], (*names, *sprung.values())
+    parameters, covariance = np.zeros(13 * n), np.zeros((13 * n, 13 * n))
+    parameters[at], covariance[np.ix_(at, at)] = result.values(known), result.covariance_of(known)
+    if sprung:
+        arm.springs = frozen((parameters[12 * n:], result.settings['spring_angle']))
+    # Efforts are divided by the identified scales before they are used.
+    scale = np.concatenate((np.ones(11 * n), values[11 * n:], np.ones(n)))
     # Another stated gravity is that of another mounting.
     if {*GRAVITY} <= {parameter.name for parameter in result.parameters} and (
             np.array_equal(result.settings['gravity'], robot.gravity)):
@@ -351,7 +372,10 @@ def gravity_changes(robot: Robot) -> list[Robot]:
     """
     if not robot.gravity.any():
         return []
-    return [_under(robot, np.cross(axis, robot.gravity)) for axis in level_axes(robot.gravity)]
+    changes = [_under(robot, np.cross(axis, robot.gravity)) for axis in level_axes(robot.gravity)]
+    for arm in changes:
+        arm.springs = np.zeros_like(robot.springs)
+    return changes
 
 
 def bending(robot: Robot, frame: str, parameters: Array) -> Robot:
@@ -385,6 +409,7 @@ def bending(robot: Robot, frame: str, parameters: Array) -> Robot:
         last[mount.parentJoint], pin.Inertia.FromDynamicParameters(parameters), mount.placement)
     flexible = robot.copy()
     flexible.model, flexible.data = model, model.createData()
+    flexible.springs = np.zeros((2, model.nq))
     return flexible
 
 
@@ -468,8 +493,8 @@ class NewtonEuler:
 
         """
         model, data = self._robot.model, self._robot.model.createData()
-        arm = np.reshape([np.array(pin.rnea(model, data, *row))
-                          for row in zip(q, v, a, strict=True)], q.shape)
+        arm = self._robot.spring_torque(q) + np.reshape(
+            [np.array(pin.rnea(model, data, *row)) for row in zip(q, v, a, strict=True)], q.shape)
         return arm if parameters is None else arm + self.torque_regressor(q, v, a) @ parameters
 
     def wrench(self, q: Array, v: Array, a: Array, parameters: Array) -> Array:

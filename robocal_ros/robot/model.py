@@ -302,6 +302,8 @@ class Robot:
         tool_frame: Frame of the flange or tool.
         root_frame: The URDF's root link.
         gravity: Gravity in the root frame, shape (3,) [m/s²].
+        springs: Torque per angle that drives hold against hoses and springs between links, and the
+            angle at which it is zero, shape (2, n) [N·m/rad, rad]; zero unless it is identified.
         lower: Lower limits, -inf for continuous joints, shape (n,) [rad].
         upper: Upper limits, inf for continuous joints, shape (n,) [rad].
         velocity_limit: Speed limits, inf where the URDF has none, shape (n,) [rad/s].
@@ -365,6 +367,7 @@ class Robot:
         if self.gravity.shape != (3,) or not np.isfinite(self.gravity).all():
             raise ConfigurationError(
                 f'gravity must be three finite numbers in m/s², got {list(gravity)}.')
+        self.springs = frozen(np.zeros((2, self.n)))
         self.tool_frame = tool_frame
         self.root_frame = str(full.frames[1].name)
         self.model = self._reduced(full, mimics, self.joint_names)
@@ -545,13 +548,13 @@ class Robot:
     # --------------------------------------------------------------------- dynamics
 
     def gravity_torque(self, q: Array) -> Array:
-        """Return the torques that hold the arm against gravity, shape (n,) [N·m].
+        """Return the torques that hold the arm against gravity and springs, shape (n,) [N·m].
 
         Args:
             q: Joint angles, shape (n,) [rad].
 
         """
-        return np.array(pin.computeGeneralizedGravity(self.model, self.data, q))
+        return pin.computeGeneralizedGravity(self.model, self.data, q) + self.spring_torque(q)
 
     def gravity_torques(self, positions: Array) -> Array:
         """Return the holding torques of several postures, shape (k, n) [N·m].
@@ -571,7 +574,16 @@ class Robot:
             a: Joint accelerations, shape (n,) [rad/s²].
 
         """
-        return np.array(pin.rnea(self.model, self.data, q, v, a))
+        return pin.rnea(self.model, self.data, q, v, a) + self.spring_torque(q)
+
+    def spring_torque(self, q: Array) -> Array:
+        """Return the torques that hold the arm against its springs, shape (…, n) [N·m].
+
+        Args:
+            q: Joint angles, shape (…, n) [rad].
+
+        """
+        return np.asarray(self.springs[0] * (q - self.springs[1]))
 
     def distal_inertia(self, frame: str, q: Array | None = None) -> RigidBodyInertia:
         """Return the inertia of the URDF's links distal to a frame.

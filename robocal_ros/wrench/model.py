@@ -309,6 +309,7 @@ class SensedArm:
             for mount in mounts]).reshape(-1, 6, 6)
         self._in_place = bool(np.allclose(self._to_link, np.eye(6), atol=1e-12))
         self.torque = np.zeros(robot.n)
+        self._sprung: Robot | None = None
         self.described = np.array([body.toDynamicParameters() for body in self._bare.inertias[1:]])
         self._load(self._bare)
         self._check_carried()
@@ -391,7 +392,7 @@ class SensedArm:
                      frozen(self.model.inertias[joint].lever if rigid else np.zeros(3)))
 
     def use_links(self, known: Robot) -> None:
-        """Use links and gravity of an identified arm; ``carry`` makes them take effect.
+        """Use links, springs and gravity of an identified arm; ``carry`` makes them take effect.
 
         Joint torques do not tell where on a link a difference from the URDF is: it is added
         proximal to the sensors of the link.
@@ -400,6 +401,7 @@ class SensedArm:
             known: The arm with identified links.
 
         """
+        self._sprung = known if known.springs[0].any() else None
         self._bare = pin.Model(self._by_urdf)
         self._bare.gravity = known.model.gravity
         for name in self.robot.joint_names:
@@ -496,6 +498,8 @@ class SensedArm:
         efforts = pin.rnea(self.model, self.data, self._q, self._v, self._a).take(self._efforts)
         pin.updateGlobalPlacements(self.model, self.data)
         self.torque = efforts[:self.robot.n]
+        if self._sprung is not None:
+            self.torque = self.torque + self._sprung.spring_torque(q)
         return efforts[self.robot.n:].reshape(-1, 6)
 
     def _move(self, q: Array, v: Array, a: Array) -> None:
@@ -563,7 +567,9 @@ class SensedArm:
         acceleration[:, self._v_columns] = a
         # Twice as fast as with a result of the binding's own.
         pin.rneaInParallel(1, pool, position.T, velocity.T, acceleration.T, efforts.T)
-        return efforts[:, self._held], efforts[:, self._v_columns]
+        torque = efforts[:, self._v_columns]
+        return efforts[:, self._held], torque if self._sprung is None else (
+            torque + self._sprung.spring_torque(q))
 
     def expected(self, q: Array) -> Array:
         """Return the readings at rest without bias, in measurement frames, shape (k, 6).

@@ -51,7 +51,7 @@ def found_by(record: Record, seed: int | None = None, scale: np.ndarray = SCALE,
 
 
 def test_without_noise_the_scales_are_exact(usual):
-    exact = ArmModel(usual.robot, np.zeros((12 * usual.robot.n,) * 2), 'exact', evidence=True)
+    exact = ArmModel(usual.robot, np.zeros((13 * usual.robot.n,) * 2), 'exact', evidence=True)
     result = excitation.estimate_gains(
         usual.robot, usual.joints(None, SCALE), WITHOUT_PRIORS, exact)
     assert effort_scales(result) == pytest.approx(

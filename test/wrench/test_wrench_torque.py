@@ -237,6 +237,25 @@ def test_a_base_that_leans_as_an_identified_arm_found_it_is_no_external_torque()
     np.testing.assert_array_equal(bench.observer.arm.model.gravity.linear, bench.robot.gravity)
 
 
+def test_a_hose_that_belongs_to_an_identified_arm_is_no_external_torque() -> None:
+    bench = Bench()
+    sprung = bench.robot.copy()
+    sprung.springs = np.array([[0.0, 0.0, 0.0, 4.0, 3.0, 0.0], np.full(6, 0.2)])
+    bench.truth.use_links(sprung)
+    bench.observer.use_arm(ArmModel(
+        sprung, urdf_model(bench.robot, 0.03, np.zeros((6, 6))).covariance, 'test', True))
+    found = torque_zero(bench.robot, bench.rest(6))
+    assert np.abs((found.offset - bench.zero) / np.sqrt(np.diag(found.covariance))).max() < 3.29
+    arm, q = bench.observer.arm, np.random.default_rng(1).uniform(-1.0, 1.0, (3, 6))
+    held, many = arm.held_many(q, np.zeros_like(q), np.zeros_like(q))
+    for row, posture in enumerate(q):
+        np.testing.assert_allclose(arm.held(posture, STILL, STILL), held[row], atol=1e-9)
+        np.testing.assert_allclose(arm.torque, many[row], atol=1e-9)
+    bench.observer.use_arm(None)
+    without = arm.held_many(q, np.zeros_like(q), np.zeros_like(q))[1]
+    np.testing.assert_allclose(many - without, sprung.spring_torque(q), atol=1e-9)
+
+
 def test_an_earlier_result_tells_the_drift() -> None:
     bench = Bench()
     before = replace(bench.rest(6), time=-99.0)

@@ -55,7 +55,7 @@ _WRITTEN = {
     'compliance result. The controller of the arm keeps its own kinematics.',
     ARM: 'masses, centres of mass and inertias of the links of {joints}. Parameter combinations '
     'that the motion does not identify keep the values of the URDF. URDF cannot describe rotor '
-    'inertias and torque offsets.'}
+    'inertias, torque offsets and springs.'}
 # Masses of URDFs that agree to this are of the same links [kg].
 _SAME_MASS = 1e-6
 

@@ -348,7 +348,7 @@ class Intake:
         return self._measured(rows)
 
     def _measured(self, rows: Array) -> Any:
-        return self._samples(rows[measured_anew(rows[:, 1:])])
+        return self._samples(rows[measured_anew(rows)])
 
     def _samples(self, rows: Array) -> Any:
         """Return rows as samples."""

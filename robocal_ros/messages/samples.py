@@ -343,8 +343,9 @@ LONGEST = 0.035
 With ``BUDGET`` that is more than two hours at 28 Hz, which suffices for every method.
 """
 
-# Number of rows that differ from the one before, at least, to tell how often a device measures.
-_STEPS = 20
+# Least number of rows that differ from the one before to tell how often a device measures, and
+# longest time between two of them; a rest is longer [s].
+_STEPS, _LONGEST_STEP = 20, 0.1
 # Number and share of samples in motion that a saturated measurement at least repeats, and largest
 # share of other values that are repeated if readings are not coarse.
 _FLAT, _FLAT_SHARE, _COARSE = 10, 0.005, 0.1
@@ -356,7 +357,7 @@ _PIECE = 1024
 _FIRST = 200
 
 
-def measured_anew(values: Array) -> Flags:
+def measured_anew(rows: Array) -> Flags:
     """Return which rows a device has measured, rather than repeated the one before.
 
     Drivers publish at the rate of their control loop, which may be a multiple of that at which the
@@ -364,21 +365,23 @@ def measured_anew(values: Array) -> Flags:
     are those of a staircase.
 
     Args:
-        values: Values in the order of time, shape (k, m).
+        rows: Stamps [s] and values in the order of time, shape (k, 1 + m).
 
     Returns:
         Mask of shape (k,). All rows, unless those that differ from the one before are two rows or
-        more apart, and regularly so, unlike coarse readings of a device at rest; else these, and
-        in longer stretches of equal rows, as at rest, about as many for their length.
+        more apart, and regularly so, unlike coarse readings of a device at rest, and not for so
+        long as one rests; else these, and in longer stretches of equal rows about as many for
+        their length.
 
     """
+    time, values = rows[:, 0], rows[:, 1:]
     anew = np.ones(len(values), dtype=bool)
     anew[1:] = (values[1:] != values[:-1]).any(axis=1)
     at = np.flatnonzero(anew)
     if len(at) < _STEPS:
         return np.ones_like(anew)
     least, most = np.quantile(np.diff(at), (0.1, 0.9))
-    if not 2.0 <= least <= most <= 2.0 * least:
+    if not 2.0 <= least <= most <= 2.0 * least or np.median(np.diff(time[at])) > _LONGEST_STEP:
         return np.ones_like(anew)
     stretches = np.diff(np.append(at, len(anew)))
     age = np.arange(len(anew)) - np.repeat(at, stretches)

@@ -253,15 +253,16 @@ def arm_summary(result: CalibrationResult) -> str:
     """Return the identified arm in a sentence."""
     left = ', '.join(f'{fit.what.removeprefix("torque of ")} {fit.after:.2f} of {fit.before:.2f}'
                      for fit in result.validation)
-    suffix = '.friction_change'
-    changed = ', '.join(
+    changed, sprung = (', '.join(
         f'{p.name.removesuffix(suffix)} {p.text(2)}' for p in result.parameters
         if p.name.endswith(suffix) and (interval := p.interval()) and np.prod(interval) > 0.0)
+        for suffix in ('.friction_change', '.spring'))
     leaning = ''.join(f' {p.note.capitalize()}.' for p in result.parameters
                       if p.name == GRAVITY[0])
     return f'Torque left on the held-out part of the motion, RMS: {left} N·m.' + (
         f' Friction has changed since it was identified, as a share of it: {changed}.'
-        if changed else '') + leaning
+        if changed else '') + (
+        f' Hoses or springs hold joints back, in N·m/rad: {sprung}.' if sprung else '') + leaning
 
 
 def kinds(values: PayloadParameters) -> tuple[str, ...]:

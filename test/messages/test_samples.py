@@ -254,6 +254,10 @@ def test_another_record_goes_on_where_one_ended(cut: int) -> None:
 # ------------------------------------------------------- drivers that repeat what they measured
 
 
+def anew(values: np.ndarray, rate: float = 500.0) -> np.ndarray:
+    return measured_anew(np.column_stack((np.arange(len(values)) / rate, values)))
+
+
 def published(measured: np.ndarray, ratio: float, count: int) -> np.ndarray:
     """Return which of the measurements each message holds, at a multiple of their rate."""
     return np.minimum((np.arange(count) / ratio + 1e-9).astype(int), len(measured) - 1)
@@ -263,7 +267,7 @@ def published(measured: np.ndarray, ratio: float, count: int) -> np.ndarray:
 def test_of_repeated_values_those_that_are_new_count(ratio: float) -> None:
     measured = np.random.default_rng(1).normal(size=(200, 3))
     of = published(measured, ratio, int(150 * ratio))
-    assert of[measured_anew(measured[of])].tolist() == list(range(150))
+    assert of[anew(measured[of])].tolist() == list(range(150))
 
 
 def test_a_rest_counts_for_its_duration() -> None:
@@ -272,7 +276,7 @@ def test_a_rest_counts_for_its_duration() -> None:
     rest = (generator.random((400, 1)) < 0.3).astype(float)
     measured = np.vstack((2.0 + np.arange(900.0)[:, None], rest))
     values = measured[published(measured, 4.0, 4 * len(measured))]
-    found = values[measured_anew(values)]
+    found = values[anew(values)]
     at_rest = found[found < 1.5]
     assert at_rest.mean() == pytest.approx(rest.mean(), abs=0.02)
     assert 200 < len(at_rest) <= 400
@@ -284,9 +288,11 @@ def test_a_rest_counts_for_its_duration() -> None:
     (np.random.default_rng(3).random((1000, 1)) < 0.05).astype(float),
     # Two in three are new, as of a device that is a little slower than the messages.
     np.floor(np.arange(1000.0) / 1.5)[:, None],
+    # Postures of an arm without noise, half a second each.
+    np.floor(np.arange(8000.0) / 250.0)[:, None],
 ])
 def test_other_values_all_count(values: np.ndarray) -> None:
-    assert measured_anew(values).all()
+    assert anew(values).all()
 
 
 # ------------------------------------------------------------------- measurements that saturate

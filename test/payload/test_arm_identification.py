@@ -684,6 +684,8 @@ def test_hoses_are_found_and_belong_to_the_identified_arm() -> None:
     assert [*springs] == ['joint_4.spring', 'joint_5.spring', 'joint_6.spring']
     for found, size in zip(springs.values(), stiffness[3:], strict=True):
         assert abs(found.value - size) < min(3.3 * found.std, 0.15)
+    assert 'Hoses or springs hold joints back, in N·m/rad: joint_4 2.' in arm_summary(result)
+    assert 'Hoses' not in arm_summary(run())
     # Beside the offset that efforts have anyway, the torques of links and hoses.
     model = identified_model(ROBOT, result).without_gains()
     q = np.random.default_rng(1).uniform(-1.0, 1.0, (20, ROBOT.n))

@@ -368,10 +368,10 @@ def measured_anew(rows: Array) -> Flags:
         rows: Stamps [s] and values in the order of time, shape (k, 1 + m).
 
     Returns:
-        Mask of shape (k,). All rows, unless those that differ from the one before are two rows or
-        more apart, and regularly so, unlike coarse readings of a device at rest, and not for so
-        long as one rests; else these, and in longer stretches of equal rows about as many for
-        their length.
+        Mask of shape (k,). All rows, unless each measurement is repeated about equally often, by
+        which coarse readings of a device at rest differ, and for less than a rest lasts. Else the
+        first row of each measurement, and of longer stretches of equal rows, as at rest, one for
+        the time of each measurement.
 
     """
     time, values = rows[:, 0], rows[:, 1:]

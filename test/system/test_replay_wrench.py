@@ -138,7 +138,7 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Record
         recorded_by(client, folder, (NODE,), with_outputs()),
     ):
         # The recorder beside the observer, or beside this client.
-        for topic, count in {**dict.fromkeys((*SENSORS, output(LINKS[0])), 2),
+        for topic, count in {**dict.fromkeys(('/joint_states', *SENSORS, output(LINKS[0])), 2),
                              output(LINKS[-1]): 1}.items():
             client.until(lambda topic=topic, count=count:
                          client.node.count_subscribers(topic) >= count, 60.0)

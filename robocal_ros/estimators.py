@@ -177,7 +177,7 @@ class Estimator(BagReader):
             RobocalError: If parameters or data are unsuitable.
 
         """
-        effort = self.needs(values).effort
+        recording, effort = recording.measured_anew(), self.needs(values).effort
         factor = torque_factor(robot, values, inputs.gains) if effort else None
         if (zero := inputs.get(TORQUE_ZERO)) is not None:
             joints = recording.joints

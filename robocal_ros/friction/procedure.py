@@ -174,7 +174,7 @@ class FrictionProcedure:
                 runs = []
             await self._run_all(name, runs, begin + number * share, share, later)
             # Taken here: a worker thread would read the record while samples are added to it.
-            samples = self.recorder.samples(began)
+            samples = self.recorder.samples(began).measured_anew()
             found = await self.arm.compute(self._read_joint, name, samples)
             self.show(found)
             # Planned speeds begin at min_speed: if the law fits, what it lacks is not needed.
@@ -238,7 +238,7 @@ class FrictionProcedure:
                         f'Joint {name} is skipped: further runs would fail like the last one.')
                     return
                 continue
-            samples, failed = self.recorder.samples(started), 0
+            samples, failed = self.recorder.samples(started).measured_anew(), 0
             if not any(np.isfinite(found.wander) for found in find_runs(samples, [joint])):
                 self._report_problem(
                     f'Running {what} is not used: the speed was not constant. Check whether '

@@ -35,7 +35,6 @@ from robocal_ros.messages.samples import (
     StreamCounts,
     TrackerSamples,
     WrenchSamples,
-    measured_anew,
 )
 
 if TYPE_CHECKING:
@@ -321,7 +320,7 @@ class Intake:
 
     def samples(self, after: float = -np.inf) -> Any:
         """Return the samples recorded after a stamp [s]; by default rows of stamp and values."""
-        return self._measured(self.record.rows(after))
+        return self._samples(self.record.rows(after))
 
     def bag_samples(self) -> Any:
         """Return and release the samples, which may be large.
@@ -345,10 +344,7 @@ class Intake:
             raise DataError(
                 f"Bag '{self._source}': {counts.implausible} of {own} {what}s{where} "
                 f'are implausible. {self.problem}')
-        return self._measured(rows)
-
-    def _measured(self, rows: Array) -> Any:
-        return self._samples(rows[measured_anew(rows)])
+        return self._samples(rows)
 
     def _samples(self, rows: Array) -> Any:
         """Return rows as samples."""

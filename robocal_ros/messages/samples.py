@@ -45,6 +45,10 @@ class StreamCounts:
 
 S = TypeVar('S', bound='Samples')
 
+# Least number of samples that differ from the one before to tell how often a device measures, and
+# longest time between two of them; a rest is longer [s].
+_STEPS, _LONGEST_STEP = 20, 0.1
+
 
 class Samples:
     """Stamped rows of one stream, in arrays that are frozen and checked.
@@ -99,6 +103,36 @@ class Samples:
     def chosen(self: S, mask: Flags) -> S:
         """Return the samples for which a mask, shape (k,), is true."""
         return self if mask.all() else self._part(mask)
+
+    def measured_anew(self: S) -> S:
+        """Return the samples that a device has measured, rather than repeated the one before.
+
+        Drivers publish at the rate of their control loop, which may be a multiple of that at which
+        the device measures. Only the first of equal samples is at its time then, and differences
+        of positions are those of a staircase.
+
+        Returns:
+            All samples, unless each measurement is repeated about equally often, by which coarse
+            readings of a device at rest differ, and for less than a rest lasts. Else the first
+            sample of each measurement, and of longer stretches of equal samples, as at rest, one
+            for the time of each measurement.
+
+        """
+        anew = np.ones(len(self), dtype=bool)
+        anew[1:] = np.any([(values[1:] != values[:-1]).any(axis=1) for values in (
+            getattr(self, name) for name in self.columns)], axis=0)
+        at = np.flatnonzero(anew)
+        if len(at) < _STEPS:
+            return self
+        least, most = np.quantile(np.diff(at), (0.1, 0.9))
+        if not 2.0 <= least <= most <= 2.0 * least or (
+                np.median(np.diff(self.time[at])) > _LONGEST_STEP):
+            return self
+        stretches = np.diff(np.append(at, len(anew)))
+        age = np.arange(len(anew)) - np.repeat(at, stretches)
+        # Where the two clocks slip, a measurement is repeated once more.
+        rests = np.repeat(stretches >= 2.0 * most, stretches)
+        return self.chosen(anew | (rests & (age % int(most) == 0)))
 
     def _part(self: S, rows: slice | Flags) -> S:
         whole: Any = self
@@ -242,6 +276,13 @@ class Recording:
         every = max(1, int(1.0 / (rate * float(np.median(np.diff(time))))))
         return replace(self, joints=self.joints.chosen(np.arange(len(time)) % every == 0))
 
+    def measured_anew(self) -> Recording:
+        """Return the recording without what drivers repeat between measurements."""
+        return replace(
+            self, joints=self.joints.measured_anew(),
+            wrenches={topic: item.measured_anew() for topic, item in self.wrenches.items()},
+            tracker=None if self.tracker is None else self.tracker.measured_anew())
+
     def wrench(self, topic: str) -> WrenchSamples:
         """Return a sensor's readings; raises DataError if there are none."""
         if topic not in self.wrenches:
@@ -343,9 +384,6 @@ LONGEST = 0.035
 With ``BUDGET`` that is more than two hours at 28 Hz, which suffices for every method.
 """
 
-# Least number of rows that differ from the one before to tell how often a device measures, and
-# longest time between two of them; a rest is longer [s].
-_STEPS, _LONGEST_STEP = 20, 0.1
 # Number and share of samples in motion that a saturated measurement at least repeats, and largest
 # share of other values that are repeated if readings are not coarse.
 _FLAT, _FLAT_SHARE, _COARSE = 10, 0.005, 0.1
@@ -355,39 +393,6 @@ _GAP = 0.1
 # pairs whatever the pieces in which samples arrive.
 _PIECE = 1024
 _FIRST = 200
-
-
-def measured_anew(rows: Array) -> Flags:
-    """Return which rows a device has measured, rather than repeated the one before.
-
-    Drivers publish at the rate of their control loop, which may be a multiple of that at which the
-    device measures. Only the first of equal rows is at its time then, and differences of positions
-    are those of a staircase.
-
-    Args:
-        rows: Stamps [s] and values in the order of time, shape (k, 1 + m).
-
-    Returns:
-        Mask of shape (k,). All rows, unless each measurement is repeated about equally often, by
-        which coarse readings of a device at rest differ, and for less than a rest lasts. Else the
-        first row of each measurement, and of longer stretches of equal rows, as at rest, one for
-        the time of each measurement.
-
-    """
-    time, values = rows[:, 0], rows[:, 1:]
-    anew = np.ones(len(values), dtype=bool)
-    anew[1:] = (values[1:] != values[:-1]).any(axis=1)
-    at = np.flatnonzero(anew)
-    if len(at) < _STEPS:
-        return np.ones_like(anew)
-    least, most = np.quantile(np.diff(at), (0.1, 0.9))
-    if not 2.0 <= least <= most <= 2.0 * least or np.median(np.diff(time[at])) > _LONGEST_STEP:
-        return np.ones_like(anew)
-    stretches = np.diff(np.append(at, len(anew)))
-    age = np.arange(len(anew)) - np.repeat(at, stretches)
-    # Where the two clocks slip, a measurement is repeated once more.
-    rests = np.repeat(stretches >= 2.0 * most, stretches)
-    return anew | (rests & (age % int(most) == 0))
 
 
 class BoundedBuffer:

@@ -68,7 +68,7 @@ class TestJointIntake:
         bag.take(raw)
         for message in raw:
             live.take_one(message)
-        for samples in live.samples(), bag.bag_samples():
+        for samples in live.samples().measured_anew(), bag.bag_samples().measured_anew():
             assert np.allclose(np.diff(samples.time), 0.008)
             assert samples.counts.received == 400
             assert np.allclose(np.diff(samples.position[:, 0]), 0.001)

@@ -15,7 +15,6 @@ from robocal_ros.messages.samples import (
     check_effort,
     check_joints,
     check_range,
-    measured_anew,
     within_budget,
 )
 
@@ -255,7 +254,11 @@ def test_another_record_goes_on_where_one_ended(cut: int) -> None:
 
 
 def anew(values: np.ndarray, rate: float = 500.0) -> np.ndarray:
-    return measured_anew(np.column_stack((np.arange(len(values)) / rate, values)))
+    """Return the rows of the values that count."""
+    time = np.arange(len(values)) / rate
+    wrench = np.zeros((len(values), 6))
+    wrench[:, :values.shape[1]] = values
+    return np.rint(rate * WrenchSamples('ft', time, wrench).measured_anew().time).astype(int)
 
 
 def published(measured: np.ndarray, ratio: float, count: int) -> np.ndarray:
@@ -292,7 +295,7 @@ def test_a_rest_counts_for_its_duration() -> None:
     np.floor(np.arange(8000.0) / 250.0)[:, None],
 ])
 def test_other_values_all_count(values: np.ndarray) -> None:
-    assert anew(values).all()
+    assert len(anew(values)) == len(values)
 
 
 # ------------------------------------------------------------------- measurements that saturate

@@ -29,8 +29,9 @@ from support.forward import Reference, Tool
 
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError, RobocalError
 from robocal_ros.estimation.block_averages import Blocks
-from robocal_ros.messages.samples import JointSamples, StreamCounts
+from robocal_ros.messages.samples import JointSamples, Recording, StreamCounts
 from robocal_ros.payload import excitation
+from robocal_ros.payload.estimator import PAYLOAD
 from robocal_ros.payload.model import BODY, PARAMETERS
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
@@ -41,6 +42,7 @@ from robocal_ros.payload.regression import (
     widened_std,
     wrench_rows,
 )
+from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
 from robocal_ros.robot.arm_model import (
@@ -468,6 +470,25 @@ def test_a_measurement_that_saturates_is_refused_by_name(usual):
     wrench[:, 2] = np.maximum(wrench[:, 2], 0.8 * wrench[:, 2].min())
     with pytest.raises(DataError, match="force z of F/T sensor 'ft_wrist' stays at -.* N .* and"):
         wrench_rows(usual.robot, samples, replace(readings, wrench=wrench), WITHOUT_PRIORS)
+
+
+def test_what_drivers_repeat_reaches_no_estimate(usual):
+    """Both publish four times as often as they measure."""
+    samples, readings = usual.joints(1), usual.readings(1)
+
+    def repeated(item):
+        step = 0.25 * np.median(np.diff(item.time))
+        return replace(item, time=(item.time[:, None] + step * np.arange(4)).ravel(), **{
+            name: np.repeat(getattr(item, name), 4, axis=0) for name in item.columns})
+
+    def seen(robot, recording, values, inputs):
+        np.testing.assert_array_equal(recording.joints.time, samples.time)
+        np.testing.assert_array_equal(recording.wrenches['ft'].wrench, readings.wrench)
+        raise DataError('Both have been seen.')
+
+    with pytest.raises(DataError, match='seen'):
+        replace(PAYLOAD, estimate=seen).result(usual.robot, Recording(
+            repeated(samples), {'ft': repeated(readings)}), WITH_PRIORS, Inputs())
 
 
 def test_a_sensor_that_fell_silent_is_refused(usual):

@@ -153,13 +153,13 @@ def show_result(result: CalibrationResult) -> None:
         OUT.print(f'  {mark} {escape(check.reason)}', soft_wrap=True)
     if not result.checks:
         OUT.print(escape(' '.join(result.reasons)), soft_wrap=True)
-    shown = [(item, wording.reading(item)) for item in result.parameters if item.value is not None]
+    shown = [(item, wording.reading(item)) for item in wording.shown(result.parameters)]
     OUT.print(table_of(
         (('parameter', False), ('value', True), ('± (95 %)', True), ('unit', False),
          ('state', False), ('', False)),
         ((item.name, own.value, own.half, own.unit, own.state, escape(item.note))
          for item, own in shown), f'in frame {result.frame}' if result.frame else ''))
-    for line in wording.without_value(result.parameters):
+    for line in wording.not_shown(result.parameters):
         print_line(line, 'dim')
     for item in result.inputs:
         print_line(f'Input {item.kind}: {item.name} {item.sha256[:12]}', 'dim')

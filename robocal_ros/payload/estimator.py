@@ -39,6 +39,7 @@ from robocal_ros.robot import (
     friction_by_joint,
     identified_arm,
     identified_model,
+    known_with_gains,
     relative_covariance,
     torque_zero,
     urdf_model,
@@ -84,8 +85,9 @@ def _by_torque(
 ) -> tuple[ArmModel, Mapping[str, SteadyFriction]]:
     """Return what of arm and friction is in the efforts, after checks of unit and contents.
 
-    The arm is the identified one, or that of the URDF with ``arm_model_std``; without calibrated
-    drive gains there is no evidence of its accuracy.
+    The arm is the identified one, or that of the URDF with ``arm_model_std`` and with what the
+    calibration of the drive gains says of it; without calibrated gains there is no evidence of its
+    accuracy.
 
     Args:
         robot: The arm by its URDF.
@@ -97,9 +99,9 @@ def _by_torque(
     """
     check_effort_unit(values, inputs.gains)
     check_contents(recording.joints, robot, values.effort_contains, values.min_weight_share, mass)
-    arm = identified_arm(robot, values, inputs.gains) or urdf_model(
+    arm = identified_arm(robot, values, inputs.gains) or known_with_gains(urdf_model(
         robot, values.arm_model_std, relative_covariance(robot, inputs.gains, gain_std(values)),
-        calibrated=inputs.gains is not None)
+        calibrated=inputs.gains is not None), inputs.gains if values.use_arm_model else None)
     if values.effort_contains == 'external':
         # Neither the arm's own dynamics nor its friction are in the efforts.
         return replace(arm.gains_alone(), robot=arm.robot.without_mass()), {}
@@ -241,7 +243,8 @@ def sensor_summary(result: CalibrationResult) -> str:
 
 def gains_summary(result: CalibrationResult) -> str:
     """Return a sentence that states the scales."""
-    scales = ', '.join(f'{p.name.split(".")[0]} {p.text(4)}' for p in result.parameters)
+    scales = ', '.join(f'{p.name.split(".")[0]} {p.text(4)}' for p in result.parameters
+                       if p.name.endswith('.effort_scale'))
     text = f'Drive gains (measured over delivered torque): {scales}.'
     if any(item.kind == ARM and item.sha256 for item in result.inputs):
         text += (' The arm was identified before these gains, so its links are no longer used: '
@@ -428,7 +431,8 @@ def expected_text(result: CalibrationResult) -> str:
             check.limit / _ACCURACY <= check.value <= check.limit * _ACCURACY
             for check in missed) else result.verdict.value
         return f'{_WORD}{word}. {" ".join(result.reasons)}'
-    shown = [(item.name, wording.reading(item)) for item in result.parameters if item.std]
+    shown = [(item.name, wording.reading(item)) for item in wording.shown(result.parameters)
+             if item.std]
     return f'{_WORD}pass: ' + ', '.join(
         f'{name} ± {own.half} {own.unit}'.rstrip() for name, own in shown[:_SHOWN]) + '.'
 

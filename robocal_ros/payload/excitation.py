@@ -66,6 +66,7 @@ from robocal_ros.payload.result import (
 from robocal_ros.results import CalibrationResult, Check, Parameter, State, rms
 from robocal_ros.robot import (
     DRIVE_GAINS,
+    LINK_UNITS,
     REVERSED,
     URDF_FREEDOM,
     ArmModel,
@@ -73,6 +74,8 @@ from robocal_ros.robot import (
     Robot,
     SteadyFriction,
     body_covariance,
+    link_parameters,
+    parameter_names,
     urdf_model,
 )
 
@@ -359,7 +362,9 @@ def _solved(
     fit = fit.inflated(fit.rows.columns, validation.widening)
     if earlier is not None:
         return _with_considered(fit), validation
-    return _with_shared(fit) if arm is not None and arm.evidence else fit, validation
+    if arm is None or not arm.evidence:
+        return fit, validation
+    return _with_shared(fit, ARM if arm.one_motion else ARM_GAIN), validation
 
 
 def estimate(
@@ -463,16 +468,23 @@ def _with_considered(fit: RowsFit) -> RowsFit:
     return replace(fit, covariance=covariance)
 
 
-def _with_shared(fit: RowsFit) -> RowsFit:
+def _with_shared(fit: RowsFit, which: str) -> RowsFit:
     """Return a fit with errors that identified gains share with what the motion says of them.
 
-    Both come from exciting motions of the same arm, whose lag, ripple and load-dependent friction
-    they contain: what looks like a correction of gains may be the same error again. Of the gains g
-    with the prior covariance 1 and the posterior one C, the motion contributes (1 - C) of the
-    estimate; were its error as large as the prior's, that would add (1 - C)(1 - C)ᵀ, of which
-    an unknown share counts by its mean, and moves the other unknowns x by C_xg C⁻¹.
+    So do links that were found with gains in one motion; those of an identified arm already
+    contain such errors. Both come from exciting motions of the same arm, whose lag, ripple and
+    load-dependent friction they contain: what looks like a correction of gains may be the same
+    error again. Of the gains g with the prior covariance 1 and the posterior one C, the motion
+    contributes (1 - C) of the estimate; were its error as large as the prior's, that would add
+    (1 - C)(1 - C)ᵀ, of which an unknown share counts by its mean, and moves the other unknowns x
+    by C_xg C⁻¹.
+
+    Args:
+        fit: The fit.
+        which: Start of the names of the unknowns g.
+
     """
-    at = np.flatnonzero([name.startswith(ARM_GAIN) for name in fit.rows.names])
+    at = np.flatnonzero([name.startswith(which) for name in fit.rows.names])
     own = fit.inverse[np.ix_(at, at)]
     shift = fit.inverse[:, at] @ np.linalg.inv(own) @ (np.eye(len(at)) - own)
     return replace(fit, covariance=fit.covariance + _SHARED * shift @ shift.T)
@@ -650,6 +662,7 @@ _STEPS = 100
 _WEIGHED = 12
 _CONVERGED = 1e-3
 _MAX_GAIN_CONDITION = 1e6
+_WITH_GAINS = 'by the URDF and this motion, with which the gains are known'
 
 
 def estimate_gains(
@@ -661,7 +674,8 @@ def estimate_gains(
     arm's model and a known mass, the gains follow from the efforts of an exciting motion:
     effort_j = e_j (arm_j + payload_j) + losses_j. The payload's centre and inertia, the errors of
     the arm's model and the nuisance parameters are estimated jointly. The problem is bilinear in
-    gains and payload, and solved by Gauss-Newton steps.
+    gains and payload, and solved by Gauss-Newton steps. Links and rotors of the URDF are part of
+    the result, as the motion corrects them: their errors and those of the gains go together.
 
     Args:
         robot: The arm without the payload.
@@ -690,29 +704,28 @@ def estimate_gains(
         fit, lambda part: _settled(part, np.array([mass])), _about,
         fit.rows.measured + fit.rows.known, values.max_held_out_ratio)
     fit = fit.inflated(_about(fit.rows, fit), validation.widening)
-    gain, covariance = fit.gain, fit.covariance[:n, :n]
-    if values.known_mass_std > 0.0:
-        step = 1e-3 * mass
-        slope = (_settled(fit.rows, np.array([mass + step])).gain - gain) / step
-        covariance = covariance + np.outer(slope, slope) * values.known_mass_std**2
+    value, covariance, freedom = _gains_with_links(known, fit, mass, values.known_mass_std)
     std = np.sqrt(np.diag(covariance))
-    freedom = [combined_freedom(std[i]**2, [(fit.covariance[i, i], fit.freedom(direction))])
-               for i, direction in enumerate(np.eye(n, len(fit.covariance)))]
-    shares = std / np.abs(gain)
-    names = [f'{name}.effort_scale' for name in robot.joint_names]
-    unit = '1/(N·m)' if values.effort_source == 'unknown' else '1'
-    places, units = np.flatnonzero(shares <= MAX_GAIN_STD), np.outer(rough, rough)
-    scales = identified(names, [unit] * n, rough * gain, covariance * units, freedom)
+    gain, shares = value[11 * n:], std[11 * n:] / np.abs(value[11 * n:])
+    names, unit = parameter_names(robot.joint_names), (
+        '1/(N·m)' if values.effort_source == 'unknown' else '1')
+    shown = np.append(np.ones(11 * n), rough)
+    found = identified(names, [*LINK_UNITS * n, *['kg·m²'] * n, *[unit] * n], shown * value,
+                       covariance * np.outer(shown, shown), freedom)
+    # Links that were identified belong to the scales of before.
+    places = np.flatnonzero(np.append(np.full(11 * n, arm is None), shares <= MAX_GAIN_STD))
     return make_result(
         robot, samples, kind=DRIVE_GAINS, method='known_mass', frame='',
-        parameters=tuple(
+        parameters=(*(
             scale if share <= MAX_GAIN_STD else
             Parameter(scale.name, unit, state=State.NOT_IDENTIFIED,
                       note=f'standard deviation {100 * share:.1f} % (limit '
                            f'{100 * MAX_GAIN_STD:.1f} %)')
-            for scale, share in zip(scales, shares, strict=True)),
-        covariance_names=tuple(names[i] for i in places),
-        covariance=(covariance * units)[np.ix_(places, places)],
+            for scale, share in zip(found[11 * n:], shares, strict=True)), *(
+            replace(found[at], state=State.NOT_IDENTIFIED, note=_WITH_GAINS)
+            for at in places[places < 11 * n])),
+        covariance_names=tuple(names[at] for at in places),
+        covariance=(covariance * np.outer(shown, shown))[np.ix_(places, places)],
         fit=validation.whole, validation=validation.held_out,
         checks=(*_gain_checks(robot.joint_names, gain, shares,
                               unit=values.effort_source != 'unknown'),
@@ -722,6 +735,40 @@ def estimate_gains(
             'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std',
             'load_friction_std', 'friction_change_std', 'arm_model_std', 'saturation_std',
             'max_unexplained_torque')})
+
+
+def _gains_with_links(
+    known: ArmModel, fit: RowsFit, mass: float, mass_std: float
+) -> tuple[Array, Array, list[float | None]]:
+    """Return links and rotors as the motion corrects them, and the gains.
+
+    Args:
+        known: The arm that the fit started from.
+        fit: The fit.
+        mass: Known mass [kg].
+        mass_std: Its standard deviation [kg].
+
+    Returns:
+        Values in the order of ``parameter_names``, shape (12 n,), their covariance, and the
+        degrees of freedom of each.
+
+    """
+    n = known.robot.n
+    own = np.flatnonzero([name.startswith(ARM) for name in fit.rows.names])
+    factor, change = np.hstack(known.factor())[:11 * n], np.zeros((12 * n, len(fit.covariance)))
+    change[:11 * n, own - len(fit.rows.names)], change[11 * n:, :n] = factor, np.eye(n)
+    value = np.concatenate((
+        link_parameters(known.robot).ravel(), known.robot.model.armature, np.zeros(n)))
+    value += np.append(factor @ fit.value[own], fit.gain)
+    covariance = change @ fit.covariance @ change.T
+    if mass_std > 0.0:
+        step = 1e-3 * mass
+        heavier = _settled(fit.rows, np.array([mass + step]))
+        moved = np.append(factor @ (heavier.value - fit.value)[own], heavier.gain - fit.gain)
+        covariance += np.outer(moved, moved) * (mass_std / step)**2
+    return value, covariance, [
+        combined_freedom(total, [(float(row @ fit.covariance @ row), fit.freedom(row))])
+        for row, total in zip(change, np.diag(covariance).tolist(), strict=True)]
 
 
 def _rough_gain(robot: Robot, samples: JointSamples, mass: float) -> Array:

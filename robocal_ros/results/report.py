@@ -144,7 +144,7 @@ class _Item:
         self.title = wording.title_of(result)
         self.words = wording.VERDICT_WORDS[result.verdict]
         self.values = [(p, wording.described(p.name), wording.reading(p))
-                       for p in result.parameters if p.value is not None]
+                       for p in wording.shown(result.parameters)]
         # The first ones on one line, and how many there are besides.
         more = len(self.values) - _HEADLINE
         self.headline = ' · '.join((
@@ -158,7 +158,7 @@ class _Item:
         self.met = [check for check in result.checks if check.passed and check.evaluated]
         self.prevents = sorted((check for check in result.checks if check not in self.met),
                                key=lambda check: check.passed)
-        self.missing = wording.without_value(result.parameters)
+        self.missing = wording.not_shown(result.parameters)
         # Counts and settings by what they say.
         losses = {name: n for name, n in result.counts.items() if name.endswith(_DROPS)}
         self.counted = {name: n for name, n in result.counts.items() if name not in losses}

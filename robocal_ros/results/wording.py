@@ -117,9 +117,16 @@ def reading(parameter: Parameter) -> Reading:
                    'identified' if parameter.state is State.IDENTIFIED else 'given')
 
 
-def without_value(parameters: Iterable[Parameter]) -> list[str]:
-    """Return sentences on the parameters without value, one for each reason."""
-    missing = grouped((item for item in parameters if item.value is None),
+def shown(parameters: Iterable[Parameter]) -> list[Parameter]:
+    """Return the parameters whose values say more than what was known before."""
+    return [item for item in parameters
+            if item.value is not None and item.state is not State.NOT_IDENTIFIED]
+
+
+def not_shown(parameters: Sequence[Parameter]) -> list[str]:
+    """Return sentences on the other parameters, one for each reason."""
+    found = shown(parameters)
+    missing = grouped((item for item in parameters if item not in found),
                       lambda item: (heading(item.state.value), item.note))
     return [f'{state.capitalize()}: {_listed([item.name for item in items])}'
             f'{f" ({note})" if note else ""}.' for (state, note), items in missing.items()]

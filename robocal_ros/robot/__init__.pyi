@@ -15,6 +15,7 @@ from .arm_model import (
     gravity_changes as gravity_changes,
     identified_arm as identified_arm,
     identified_model as identified_model,
+    known_with_gains as known_with_gains,
     level_axes as level_axes,
     link_covariance as link_covariance,
     link_parameters as link_parameters,

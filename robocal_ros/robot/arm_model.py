@@ -158,6 +158,7 @@ class ArmModel:
             (13 n, 13 n).
         source: Source of the parameters, as text.
         evidence: Whether they, or at least the drive gains, were identified on this arm.
+        one_motion: Whether links and drive gains were found together in a single motion.
 
     """
 
@@ -165,6 +166,7 @@ class ArmModel:
     covariance: Array
     source: str
     evidence: bool
+    one_motion: bool = False
 
     def without_gains(self) -> ArmModel:
         """Return the same model with exact drive gains."""
@@ -257,6 +259,28 @@ def urdf_model(
         np.diag((ROTOR_SPREAD * expected_rotors(robot))**2), gain_covariance,
         np.zeros((robot.n, robot.n)))
     return ArmModel(robot, covariance, f'URDF, masses ±{100.0 * model_std:.0f} %', calibrated)
+
+
+def known_with_gains(arm: ArmModel, gains: CalibrationResult | None) -> ArmModel:
+    """Return an arm with links and rotors as the motion behind its drive gains shows them.
+
+    Args:
+        arm: The arm, with the covariance of the drive gains in use.
+        gains: The result with these gains, None for none. Without links, the arm stays as it is.
+
+    """
+    n, names = arm.robot.n, parameter_names(arm.robot.joint_names)
+    if gains is None or not {*names[:11 * n]} <= {*gains.covariance_names}:
+        return arm
+    at = np.flatnonzero(np.isin(names, gains.covariance_names))
+    known = [names[place] for place in at]
+    values, covariance = gains.values(known), arm.covariance.copy()
+    scale = np.where(at < 11 * n, 1.0, values)
+    covariance[np.ix_(at, at)] = gains.covariance_of(known) / np.outer(scale, scale)
+    return replace(
+        arm, robot=with_links(arm.robot, values[:10 * n].reshape(n, 10), values[10 * n:11 * n]),
+        covariance=covariance, source=f'{arm.source}, with the drive gains of {gains.source}',
+        one_motion=True)
 
 
 def parameter_names(joint_names: Sequence[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from support.excitation_cell import TOOL, Record, exciting, random_tool
 from robocal_ros.errors import DataError
 from robocal_ros.messages.samples import Recording
 from robocal_ros.payload import excitation
-from robocal_ros.payload.estimator import GAINS
+from robocal_ros.payload.estimator import GAINS, PAYLOAD
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import State, Verdict
@@ -21,11 +21,12 @@ from robocal_ros.results.store import from_yaml, to_yaml
 from robocal_ros.robot.arm_model import (
     ArmModel,
     expected_rotors,
+    known_with_gains,
     link_parameters,
     urdf_model,
     with_links,
 )
-from robocal_ros.robot.setup import effort_factor, effort_scales
+from robocal_ros.robot.setup import effort_factor, effort_scales, relative_covariance
 
 SCALE = np.array([0.87, 1.14, 0.95, 1.08, 0.86, 1.12])
 # The arm of these records is that of the URDF.
@@ -50,6 +51,15 @@ def found_by(record: Record, seed: int | None = None, scale: np.ndarray = SCALE,
         record.robot, record.joints(seed, scale), replace(values, **more))
 
 
+def scales(result):
+    """The parameters that are drive gains."""
+    return [p for p in result.parameters if p.name.endswith('.effort_scale')]
+
+
+def scale_covariance(result):
+    return result.covariance_of([p.name for p in scales(result)])
+
+
 def test_without_noise_the_scales_are_exact(usual):
     exact = ArmModel(usual.robot, np.zeros((13 * usual.robot.n,) * 2), 'exact', evidence=True)
     result = excitation.estimate_gains(
@@ -67,9 +77,9 @@ def test_efforts_in_an_unknown_unit_get_their_constants(usual):
     unknown = replace(WITHOUT_PRIORS, effort_source='unknown')
     found = excitation.estimate_gains(
         usual.robot, replace(samples, effort=constants * samples.effort), unknown)
-    assert {p.unit for p in found.parameters} == {'1/(N·m)'}
+    assert {p.unit for p in scales(found)} == {'1/(N·m)'}
     ratio = np.array([f.value / k.value for f, k in zip(
-        found.parameters, known.parameters, strict=True)])
+        scales(found), scales(known), strict=True)])
     np.testing.assert_allclose(ratio, constants, rtol=1e-4)
     assert [check.passed for check in found.checks] == [check.passed for check in known.checks]
     with pytest.raises(DataError, match="joint 'joint_2' falls where its torque rises"):
@@ -84,7 +94,7 @@ def test_no_constant_of_an_unknown_unit_is_implausible():
     known, unknown = (found_by(record, 3, known_mass=near.mass, effort_source=source)
                       for source in ('current', 'unknown'))
     assert unknown.verdict is known.verdict is Verdict.PASS
-    values = [[p.value for p in result.parameters] for result in (known, unknown)]
+    values = [[p.value for p in scales(result)] for result in (known, unknown)]
     np.testing.assert_allclose(*values, rtol=1e-4)
 
 
@@ -108,8 +118,8 @@ def test_joints_far_softer_than_stated_widen_their_prior(usual):
     result = excitation.estimate_gains(
         record.robot, record.joints(3, SCALE), replace(WITH_PRIORS, posture_std=0.0))
     assert result.settings['widened_priors'] == ['compliance of joint_1']
-    error = np.array([p.value for p in result.parameters]) - SCALE
-    assert error @ np.linalg.solve(result.covariance, error) < chi2.ppf(0.999, 6)
+    error = np.array([p.value for p in scales(result)]) - SCALE
+    assert error @ np.linalg.solve(scale_covariance(result), error) < chi2.ppf(0.999, 6)
     stiff = excitation.estimate_gains(
         usual.robot, usual.joints(3, SCALE), replace(WITH_PRIORS, posture_std=0.0))
     assert stiff.settings['widened_priors'] == []
@@ -123,7 +133,7 @@ def test_links_and_rotors_are_known_from_a_fast_motion_without_repeats():
     rotors = SCALE * expected_rotors(robot) * motion.at(record.time)[2]
     result = excitation.estimate_gains(robot, replace(samples, effort=samples.effort + rotors),
                                        replace(WITHOUT_PRIORS, arm_model_std=0.05))
-    for found, true in zip(result.parameters[:5], SCALE[:5], strict=True):
+    for found, true in zip(scales(result)[:5], SCALE[:5], strict=True):
         assert found.std is not None
         assert found.value is not None
         # Links that are 5 % off altogether and gains are told apart by the tool alone.
@@ -138,7 +148,7 @@ def test_the_scales_correct_the_mass_of_another_tool(usual):
         generator = np.random.default_rng(40 + seed)
         scale = generator.choice([0.85, 1.15], 6) * generator.uniform(0.98, 1.02, 6)
         calibrated = found_by(usual.but(compliance=COMPLIANCE), seed, scale, WITH_PRIORS)
-        factor = np.array([p.value for p in calibrated.parameters])
+        factor = np.array([p.value for p in scales(calibrated)])
         other = Record('robocal', random_tool(generator, 2.5), exciting(seed=7 + seed),
                        duration=10.0, compliance=COMPLIANCE)
         for errors, divisor in ((before, np.ones(6)), (after, factor)):
@@ -151,15 +161,15 @@ def test_the_scales_correct_the_mass_of_another_tool(usual):
 
 def test_an_uncertain_mass_widens_the_intervals(usual):
     sure, doubtful = (found_by(usual, 1, known_mass_std=std) for std in (0.0, 0.2))
-    wider = [b.std / a.std for a, b in zip(sure.parameters, doubtful.parameters, strict=True)
+    wider = [b.std / a.std for a, b in zip(scales(sure), scales(doubtful), strict=True)
              if a.std is not None and b.std is not None]
     assert min(wider) > 1.0 - 1e-9
     assert max(wider) > 2.0
     # And a wrong mass moves the scales by about what the width says.
     wrong = found_by(usual, 1, known_mass=TOOL.mass + 0.2)
     moved = [abs(b.value - a.value) for a, b in zip(
-        sure.parameters, wrong.parameters, strict=True) if None not in (a.value, b.value)]
-    stated = [p.std for p in doubtful.parameters if p.std is not None]
+        scales(sure), scales(wrong), strict=True) if None not in (a.value, b.value)]
+    stated = [p.std for p in scales(doubtful) if p.std is not None]
     assert max(moved) < 3.0 * max(stated)
 
 
@@ -177,7 +187,7 @@ def test_friction_that_changes_in_the_last_part_is_in_the_intervals(usual):
         assert check.passed
         assert 'friction may have changed' in check.reason
         for joint in late:
-            before, after = plain.parameters[joint], found.parameters[joint]
+            before, after = scales(plain)[joint], scales(found)[joint]
             assert (after.state is State.IDENTIFIED) == kept
             if kept:
                 assert after.std > 1.5 * before.std
@@ -187,12 +197,12 @@ def test_friction_that_changes_in_the_last_part_is_in_the_intervals(usual):
 def test_scales_that_the_motion_does_not_excite_are_not_identified(usual, monkeypatch):
     monkeypatch.setattr(excitation, 'MAX_GAIN_STD', 1e-4)
     result = found_by(usual, 1)
-    states = {p.state for p in result.parameters}
+    states = {p.state for p in scales(result)}
     assert State.NOT_IDENTIFIED in states
-    hidden = next(p for p in result.parameters if p.state is State.NOT_IDENTIFIED)
+    hidden = next(p for p in scales(result) if p.state is State.NOT_IDENTIFIED)
     assert hidden.value is None
     assert '(limit 0.0 %)' in hidden.note
-    assert len(result.covariance) == len(effort_scales(result))
+    assert len(result.covariance) == 66 + len(effort_scales(result))
     assert from_yaml(to_yaml(result)).parameters == result.parameters
 
 
@@ -210,9 +220,56 @@ def test_an_arm_that_is_heavier_than_its_urdf_as_a_whole_is_within_the_intervals
         description, usual.but(duration=24.0).joints(3, SCALE),
         replace(WITH_PRIORS, arm_model_std=0.05))
     assert result.verdict is Verdict.PASS, result.reasons
-    for parameter, scale in zip(result.parameters, SCALE, strict=True):
+    for parameter, scale in zip(scales(result), SCALE, strict=True):
         low, high = parameter.interval(0.95)
         assert low < scale < high
+
+
+def test_links_are_known_better_with_the_gains(usual):
+    """For payloads by torque, with the gains of the same motion."""
+    robot, record = usual.robot, usual.but(duration=24.0)
+    described = with_links(robot, link_parameters(robot) / 1.04, np.zeros(robot.n))
+    result = excitation.estimate_gains(
+        described, record.joints(3, SCALE), replace(WITH_PRIORS, arm_model_std=0.05))
+    before = urdf_model(described, 0.05, relative_covariance(described, result, 0.1),
+                        calibrated=True)
+    after = known_with_gains(before, result)
+    low, high = robot.sampling_limits()
+    q = np.random.default_rng(2).uniform(np.maximum(low, -2.0), np.minimum(high, 2.0), (20, 6))
+    still, true = np.zeros_like(q), robot.gravity_torques(q)
+    widths = []
+    for arm in (before, after):
+        # With the gains: efforts divided by them are those of the links.
+        std = np.linalg.norm(arm.uncertain_torques(q, still, still, true), axis=2)
+        error = arm.robot.gravity_torques(q) + (
+            np.array([p.value for p in scales(result)]) / SCALE - 1.0) * true - true
+        assert (np.abs(error) <= 3.3 * std)[:, 1:].all()
+        widths.append(std[:, 1:].mean())
+    assert widths[1] < 0.5 * widths[0]
+    # Without links in the result, as of earlier versions, the arm stays that of the URDF.
+    names = [p.name for p in scales(result)]
+    alone = replace(result, parameters=tuple(scales(result)), covariance_names=tuple(names),
+                    covariance=scale_covariance(result))
+    assert known_with_gains(before, alone) is before
+
+
+def test_payloads_by_torque_use_the_links_that_were_found_with_the_gains(usual):
+    """Of links that are all 4 % off, a payload is known several times better, and is right."""
+    described = with_links(
+        usual.robot, link_parameters(usual.robot) / 1.04, np.zeros(usual.robot.n))
+    gains = excitation.estimate_gains(
+        described, usual.but(duration=24.0).joints(3, SCALE),
+        replace(WITH_PRIORS, arm_model_std=0.05))
+    other = Record('robocal', random_tool(np.random.default_rng(7), 2.5), exciting(seed=8),
+                   duration=24.0)
+    samples = other.joints(5, SCALE / np.array([p.value for p in scales(gains)]))
+    with_them, without = (PAYLOAD.result(
+        described, Recording(samples),
+        replace(WITH_PRIORS, arm_model_std=0.05, known_mass=0.0, use_arm_model=used),
+        Inputs(gains=gains)).parameter('mass') for used in (True, False))
+    assert with_them.std < 0.5 * without.std
+    for mass in (with_them, without):
+        assert abs(mass.value - 2.5) < 3.3 * mass.std
 
 
 def test_the_prior_of_the_urdf_holds_an_error_of_all_links_together(usual):
@@ -250,7 +307,7 @@ def test_motors_that_saturate_are_estimated(usual):
     for std in (0.0, 0.03):
         result = excitation.estimate_gains(
             record.robot, bent, replace(WITH_PRIORS, saturation_std=std))
-        known = [p for p in result.parameters if p.value is not None]
+        known = [p for p in scales(result) if p.value is not None]
         scale = [SCALE[record.robot.joint_names.index(p.name.split('.')[0])] for p in known]
         errors.append([(p.value - true) / p.std for p, true in zip(known, scale, strict=True)])
     assert np.abs(errors[0]).max() > 4.0
@@ -275,5 +332,5 @@ def test_errors_that_the_estimate_finds_do_not_make_the_gains_larger(usual):
                 replace(WITH_PRIORS, arm_model_std=0.05))
             shifts.append(np.mean([
                 (p.value - SCALE[record.robot.joint_names.index(p.name.split('.')[0])]) / p.std
-                for p in result.parameters if p.value is not None]))
+                for p in scales(result) if p.value is not None]))
     assert abs(np.mean(shifts)) < 0.2, shifts

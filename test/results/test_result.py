@@ -13,7 +13,7 @@ from support.result_examples import example
 
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, Check, Parameter, State, Verdict
-from robocal_ros.results.wording import described, reading, rounded, title_of, without_value
+from robocal_ros.results.wording import described, not_shown, reading, rounded, shown, title_of
 
 GOOD = Check('fine', True, 1.0, 2.0, 'm', 'It is fine.')
 BAD = Check('broken', False, 3.0, 2.0, 'm', 'It is broken.')
@@ -138,14 +138,22 @@ def test_parameters_of_many_joints_without_value_are_listed_once() -> None:
     parameters = [left(f'joint_{j}', f'{name}_{side}', 'not chosen') for j in (1, 2)
                   for name in ('static', 'exponent') for side in ('forward', 'backward')]
     parameters += [left('joint_3', 'static_forward', 'one run'), Parameter('mass', 'kg', 2.0)]
-    assert without_value(parameters) == [
+    assert not_shown(parameters) == [
         'Not identified: static, exponent of joint_1, joint_2 (not chosen).',
         'Not identified: joint_3.static_forward (one run).']
 
 
+def test_values_that_are_carried_along_are_told_beside_the_others() -> None:
+    mass = Parameter('joint_2.mass', 'kg', 3.0, 0.1, State.NOT_IDENTIFIED, 'by the URDF')
+    gain = Parameter('joint_2.effort_scale', '1', 1.1, 0.01)
+    given = Parameter('mass', 'kg', 2.0, state=State.NOT_EVALUATED)
+    assert shown([mass, gain, given]) == [gain, given]
+    assert not_shown([mass, gain, given]) == ['Not identified: joint_2.mass (by the URDF).']
+
+
 def test_value_that_the_user_gave_says_so() -> None:
-    shown = reading(Parameter('mass', 'kg', 2.0, state=State.NOT_EVALUATED))
-    assert (shown.text, shown.state) == ('2 kg', 'given')
+    found = reading(Parameter('mass', 'kg', 2.0, state=State.NOT_EVALUATED))
+    assert (found.text, found.state) == ('2 kg', 'given')
 
 
 @pytest.mark.parametrize(('name', 'words'), [

@@ -60,6 +60,11 @@ def scale_covariance(result):
     return result.covariance_of([p.name for p in scales(result)])
 
 
+def weighing(robot, factor):
+    """The arm by a URDF whose links weigh a share of the true ones."""
+    return with_links(robot, factor * link_parameters(robot), np.zeros(robot.n))
+
+
 def test_without_noise_the_scales_are_exact(usual):
     exact = ArmModel(usual.robot, np.zeros((13 * usual.robot.n,) * 2), 'exact', evidence=True)
     result = excitation.estimate_gains(
@@ -214,10 +219,8 @@ def test_an_implausible_scale_fails(usual, joint, scale, words):
 
 
 def test_an_arm_that_is_heavier_than_its_urdf_as_a_whole_is_within_the_intervals(usual):
-    description = with_links(
-        usual.robot, link_parameters(usual.robot) / 1.07, np.zeros(usual.robot.n))
     result = excitation.estimate_gains(
-        description, usual.but(duration=24.0).joints(3, SCALE),
+        weighing(usual.robot, 1.0 / 1.07), usual.but(duration=24.0).joints(3, SCALE),
         replace(WITH_PRIORS, arm_model_std=0.05))
     assert result.verdict is Verdict.PASS, result.reasons
     for parameter, scale in zip(scales(result), SCALE, strict=True):
@@ -228,7 +231,7 @@ def test_an_arm_that_is_heavier_than_its_urdf_as_a_whole_is_within_the_intervals
 def test_links_are_known_better_with_the_gains(usual):
     """For payloads by torque, with the gains of the same motion."""
     robot, record = usual.robot, usual.but(duration=24.0)
-    described = with_links(robot, link_parameters(robot) / 1.04, np.zeros(robot.n))
+    described = weighing(robot, 1.0 / 1.04)
     result = excitation.estimate_gains(
         described, record.joints(3, SCALE), replace(WITH_PRIORS, arm_model_std=0.05))
     before = urdf_model(described, 0.05, relative_covariance(described, result, 0.1),
@@ -255,8 +258,7 @@ def test_links_are_known_better_with_the_gains(usual):
 
 def test_payloads_by_torque_use_the_links_that_were_found_with_the_gains(usual):
     """Of links that are all 4 % off, a payload is known several times better, and is right."""
-    described = with_links(
-        usual.robot, link_parameters(usual.robot) / 1.04, np.zeros(usual.robot.n))
+    described = weighing(usual.robot, 1.0 / 1.04)
     gains = excitation.estimate_gains(
         described, usual.but(duration=24.0).joints(3, SCALE),
         replace(WITH_PRIORS, arm_model_std=0.05))
@@ -282,7 +284,7 @@ def test_the_prior_of_the_urdf_holds_an_error_of_all_links_together(usual):
 
 
 def test_links_that_weigh_what_their_model_excludes_contradict_it(usual):
-    light = with_links(usual.robot, 0.7 * link_parameters(usual.robot), np.zeros(usual.robot.n))
+    light = weighing(usual.robot, 0.7)
     result = excitation.estimate_gains(
         light, usual.but(duration=24.0).joints(3, SCALE), replace(WITH_PRIORS, arm_model_std=0.03))
     (check,) = [item for item in result.checks if item.name == 'weight of the links']

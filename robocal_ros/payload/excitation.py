@@ -820,7 +820,7 @@ def _settled(rows: Rows, value: Array, gain: Array | None = None) -> RowsFit:
     names = [*(f'drive gain of {name}' for name in rows.channels), *rows.names[1:]]
     value = np.concatenate((value, np.zeros(len(rows.names) - len(value))))
     state = Iteration(rows, np.where(rows.valid, 1.0, np.inf))
-    damping, before = 1.0, np.inf
+    damping, before = 1.0, np.zeros(n)
     for step in range(_STEPS):
         # Linearised about the current payload: e (τ + Y dp), with unknowns e and p.
         few = state.few
@@ -828,10 +828,12 @@ def _settled(rows: Rows, value: Array, gain: Array | None = None) -> RowsFit:
         fit = state.solve(regressor, few.measured + few.known + explained, names,
                           _MAX_GAIN_CONDITION)
         # In standard deviations.
-        change = float((np.abs(fit.value[:n] - gain) / fit.std()[:n]).max())
-        if step > _WEIGHED and change >= before:
+        moved = (fit.value[:n] - gain) / fit.std()[:n]
+        change = float(np.abs(moved).max())
+        # Steps that turn round are too long; those that grow only cross a flat region.
+        if step > _WEIGHED and moved @ before < 0.0:
             damping *= 0.5
-        before = change
+        before = moved
         gain = gain + damping * (fit.value[:n] - gain)
         value = np.append(value[:1], value[1:] + damping * (fit.value[n:] - value[1:]))
         residual = rows.residual(value, gain)

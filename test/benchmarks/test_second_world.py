@@ -37,6 +37,8 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import estimator
 from robocal_ros.messages import Bag, Selection
 from robocal_ros.offline import OfflineEstimation
+from robocal_ros.results import Verdict
+from robocal_ros.robot import effort_scales
 
 DOWN = np.array([0.0, 0.0, -second_world.GRAVITY])
 LOAD = Load(1.5, np.array([0.02, -0.03, 0.08]), np.diag([4e-3, 5e-3, 3e-3]))
@@ -191,6 +193,19 @@ def test_a_quiet_cell_is_within_its_intervals(group: str) -> None:
         assert case.values
         assert not case.wrong
         assert case.usable
+
+
+def test_gains_that_take_many_steps_converge(tmp_path: Path) -> None:
+    """Steps that grow on their way through a flat region are not those of an oscillation."""
+    cell = Cell(85091, second_world.drawn_effects(85091), tmp_path)
+    result = cell.estimate('drive_gains', cell.record('torque', cell.weighed),
+                           known_mass=cell.weighed.mass)
+    true = dict(zip(cell.robot.joint_names, cell.world.moving_gain.tolist(), strict=True))
+    assert result.verdict is Verdict.PASS, result.reasons
+    for joint, scale in effort_scales(result).items():
+        std = result.parameter(f'{joint}.effort_scale').std
+        assert std is not None
+        assert abs(scale - true[joint]) < 3.3 * std
 
 
 # ------------------------------------------------------------------------------- scores

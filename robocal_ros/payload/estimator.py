@@ -79,15 +79,20 @@ def gain_std(values: PayloadParameters) -> float:
     return _UNKNOWN_STD if values.effort_source == 'unknown' else values.gain_std
 
 
+def _arm(robot: Robot, values: PayloadParameters, inputs: Inputs) -> ArmModel:
+    """Return the identified arm, or that of the URDF with what drive gains say of it."""
+    return identified_arm(robot, values, inputs.gains) or known_with_gains(urdf_model(
+        robot, values.arm_model_std, relative_covariance(robot, inputs.gains, gain_std(values)),
+        calibrated=inputs.gains is not None), inputs.gains if values.use_arm_model else None)
+
+
 def _by_torque(
     robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs,
     mass: float | None = 0.0,
 ) -> tuple[ArmModel, Mapping[str, SteadyFriction]]:
     """Return what of arm and friction is in the efforts, after checks of unit and contents.
 
-    The arm is the identified one, or that of the URDF with ``arm_model_std`` and with what the
-    calibration of the drive gains says of it; without calibrated gains there is no evidence of its
-    accuracy.
+    Without an identified arm or calibrated drive gains there is no evidence of its accuracy.
 
     Args:
         robot: The arm by its URDF.
@@ -99,9 +104,7 @@ def _by_torque(
     """
     check_effort_unit(values, inputs.gains)
     check_contents(recording.joints, robot, values.effort_contains, values.min_weight_share, mass)
-    arm = identified_arm(robot, values, inputs.gains) or known_with_gains(urdf_model(
-        robot, values.arm_model_std, relative_covariance(robot, inputs.gains, gain_std(values)),
-        calibrated=inputs.gains is not None), inputs.gains if values.use_arm_model else None)
+    arm = _arm(robot, values, inputs)
     if values.effort_contains == 'external':
         # Neither the arm's own dynamics nor its friction are in the efforts.
         return replace(arm.gains_alone(), robot=arm.robot.without_mass()), {}
@@ -321,9 +324,9 @@ def expected_result(
 ) -> CalibrationResult:
     """Return the result of a motion that was not carried out.
 
-    The estimator gets the samples that the identified arm, else that of the URDF, would give, with
-    the noise of the resting arm and what the identification did not explain, and states the
-    intervals and checks of its own regressors and priors, but for those whether the model holds.
+    The estimator gets the samples that the arm as it is known would give, with the noise of the
+    resting arm and what the identification did not explain, and states the intervals and checks of
+    its own regressors and priors, but for those whether the model holds.
     Errors that priors do not cover are not in it, but for the hysteresis of a wrist sensor.
 
     Args:
@@ -352,7 +355,8 @@ def expected_result(
     external = values.effort_contains == 'external'
     found = inputs.get(ARM) or inputs.gains
     known = found if found is not None and found.kind == ARM and values.use_arm_model else None
-    arm = robot if known is None else identified_model(robot, known).robot
+    arm = (_arm(robot, values, inputs).robot if by.name == 'payload' else
+           robot if known is None else identified_model(robot, known).robot)
     carrying = (arm.without_mass() if external else arm).with_payload(load)
     torque = NewtonEuler(carrying, robot.tool_frame).torque(q, v, a)
     noise = np.maximum(rest.joints.effort.std(axis=0), _LEAST_NOISE * np.abs(torque).max())

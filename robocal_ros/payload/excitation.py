@@ -662,6 +662,7 @@ _STEPS = 100
 _WEIGHED = 12
 _CONVERGED = 1e-3
 _MAX_GAIN_CONDITION = 1e6
+# Note on links and rotors of a result.
 _WITH_GAINS = 'by the URDF and this motion, with which the gains are known'
 
 

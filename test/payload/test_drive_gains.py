@@ -6,14 +6,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pinocchio as pin
 import pytest
 from scipy.stats import chi2
 from support.excitation_cell import TOOL, Record, exciting, random_tool
 
 from robocal_ros.errors import DataError
-from robocal_ros.messages.samples import Recording
+from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.payload import excitation
-from robocal_ros.payload.estimator import GAINS, PAYLOAD
+from robocal_ros.payload.estimator import GAINS, PAYLOAD, expected_result
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import State, Verdict
@@ -27,6 +28,7 @@ from robocal_ros.robot.arm_model import (
     with_links,
 )
 from robocal_ros.robot.setup import effort_factor, effort_scales, relative_covariance
+from robocal_ros.robot.trajectories import Trajectory
 
 SCALE = np.array([0.87, 1.14, 0.95, 1.08, 0.86, 1.12])
 # The arm of these records is that of the URDF.
@@ -272,6 +274,39 @@ def test_payloads_by_torque_use_the_links_that_were_found_with_the_gains(usual):
     assert with_them.std < 0.5 * without.std
     for mass in (with_them, without):
         assert abs(mass.value - 2.5) < 3.3 * mass.std
+
+
+def test_a_preview_expects_the_links_that_were_found_with_the_gains(usual):
+    """Other links with these gains would contradict what both are known to be together."""
+    described = weighing(usual.robot, 1.0 + 0.07 * np.random.default_rng(2).normal(size=(6, 1)))
+    values = replace(WITH_PRIORS, arm_model_std=0.05, known_mass=0.0)
+    gains = excitation.estimate_gains(described, usual.but(duration=24.0).joints(3, SCALE),
+                                      replace(values, known_mass=TOOL.mass))
+    other = Record('robocal', random_tool(np.random.default_rng(7), 2.5), exciting(seed=8),
+                   duration=24.0)
+    time, still = np.arange(125) / 125.0, np.zeros((125, 6))
+    noise = 0.1 * np.random.default_rng(1).normal(size=still.shape)
+    rest = Recording(JointSamples(described.joint_names, time, still, still, noise))
+    expected = expected_result(
+        PAYLOAD, described, values, Inputs(gains=gains),
+        Trajectory(other.time, *other.motion.at(other.time)), rest, 2.5)
+    mass = expected.parameter('mass')
+    assert abs(mass.value - 2.5) < 2.0 * mass.std < 0.1
+    assert not expected.settings['widened_priors']
+
+
+def test_a_link_without_mass_is_no_obstacle(usual):
+    """URDFs have such links; what the motion makes of them need not be a body."""
+    described = usual.robot.copy()
+    described.model.inertias[4] = pin.Inertia.Zero()
+    values = replace(WITH_PRIORS, arm_model_std=0.05)
+    gains = excitation.estimate_gains(described, usual.joints(3, SCALE), values)
+    other = Record('robocal', random_tool(np.random.default_rng(7), 2.5), exciting(seed=8),
+                   duration=10.0)
+    mass = PAYLOAD.result(
+        described, Recording(other.joints(5)), replace(values, known_mass=0.0),
+        Inputs(gains=gains)).parameter('mass')
+    assert np.isfinite((mass.value, mass.std)).all()
 
 
 def test_the_prior_of_the_urdf_holds_an_error_of_all_links_together(usual):

@@ -350,7 +350,7 @@ def compared_friction(
     cell: Cell, result: CalibrationResult, row: int | None,
     others: Mapping[str, Callable[..., Any]] | None = None, *, reported: bool = True,
 ) -> Iterator[Found]:
-    """Compare laws with friction, as it is reported or in N·m; joints are accepted one by one."""
+    """Compare laws with friction, reported or by drive gains; joints are accepted one by one."""
     samples, _ = _samples(cell)
     laws = friction_by_joint(result)
     for name in dict.fromkeys(item.name.split('.')[0] for item in result.parameters):
@@ -360,8 +360,8 @@ def compared_friction(
             low, high = law.speeds
             speeds = _SPEEDS[(low <= _SPEEDS) & (high >= _SPEEDS)]
             speeds = np.concatenate((speeds, -speeds))
-            truth = cell.world.friction(cell.robot.index(name), speeds, row) / (
-                1.0 if reported else cell.world.slope[cell.robot.index(name)])
+            truth = cell.world.friction(
+                cell.robot.index(name), speeds, row, reported=reported)
             limit = FrictionParameters().max_friction_interval * float(np.sqrt(np.mean(truth**2)))
             std = np.hypot(law.deviation(speeds), _DEFINED * truth)
             values = [value_of(f'{name} at {speed:+g} rad/s', true, stated, own, limit)

@@ -20,19 +20,19 @@ from benchmarks.second_world import ARMS, ArmData, Array, Recorded, World, body,
 from demo import default_cell
 from robocal_ros.estimators import estimator
 from robocal_ros.friction import FrictionParameters
+from robocal_ros.friction.estimator import known_arm
 from robocal_ros.friction.procedure import FrictionProcedure
 from robocal_ros.messages import Bag, JointSamples, Selection, WrenchSamples
 from robocal_ros.offline import OfflineEstimation
 from robocal_ros.payload import PayloadParameters
 from robocal_ros.payload.procedure import PayloadProcedure
-from robocal_ros.results import CalibrationResult
+from robocal_ros.results import CalibrationResult, Inputs
 from robocal_ros.robot import (
     CollisionChecker,
     MotionLimits,
     Robot,
     Trajectory,
     connect,
-    links_covariance,
     quintic_path,
 )
 
@@ -161,8 +161,7 @@ def script(name: str, place: int, what: str, detail: tuple[tuple[str, Any], ...]
     if what == 'friction':
         values = FrictionParameters(**dict(detail))
         runs = FrictionProcedure(arm, arm, arm, values.joint_names or robot.joint_names, {},
-                                 lambda: (robot, [], links_covariance(
-                                     robot, values.arm_model_std)), arm.nothing)
+                                 lambda: known_arm(robot, values, Inputs()), arm.nothing)
         asyncio.run(runs.rehearse(values))
     else:
         values = PayloadParameters(sensor_frame=data.sensor, tool_frame=data.tool, **dict(detail))

@@ -552,14 +552,18 @@ class World:
         side = np.where(speed < 0.0, self.viscous[1], self.viscous[0])
         return np.sign(speed) * (self.dry(speed, load) + side * np.abs(speed) ** self.exponent)
 
-    def friction(self, joint: int, speed: Array, row: int | None = None) -> Array:
-        """Return a joint's friction as it is reported, mean over the loads of the last motion.
+    def friction(
+        self, joint: int, speed: Array, row: int | None = None, *, reported: bool = True
+    ) -> Array:
+        """Return a joint's friction, mean over the loads of the last motion.
 
         Args:
             joint: Number of the joint.
             speed: Speeds, shape (m,) [rad/s].
             row: Instant of the motion whose friction is meant, -1 for the last one in which the
                 joint moved; None for the mean of all.
+            reported: Whether it is that of the reported efforts; otherwise of those over
+                ``moving_gain``, which contains what driven gears lose less.
 
         """
         rows = np.flatnonzero(np.abs(self.speed[:, joint]) > 1e-3)
@@ -569,7 +573,10 @@ class World:
         speeds[:, joint] = np.repeat(speed, len(load))
         loads[:, joint] = np.tile(load, len(speed))
         mean = self.sliding(speeds, loads)[:, joint].reshape(len(speed), -1).mean(axis=1)
-        return np.asarray(self.slope[joint] * mean * factor + self.offset[joint])
+        if not reported:
+            mean = mean - self.load[joint] * self.driven[joint] * load.mean()
+        torque = self.slope[joint] * mean * factor + self.offset[joint]
+        return np.asarray(torque / (1.0 if reported else self.moving_gain[joint]))
 
     @property
     def moving_gain(self) -> Array:

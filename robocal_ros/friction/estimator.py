@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -36,11 +36,14 @@ from robocal_ros.results import (
     rms,
 )
 from robocal_ros.robot import (
+    ARM,
     DIRECTIONS,
+    DRIVE_GAINS,
     EFFORT_UNITS,
     TEMPERATURE_FACTOR,
     TEMPERATURE_STD,
     TORQUE_ZERO,
+    ArmModel,
     Robot,
     TorqueZero,
     alternative_loads,
@@ -48,8 +51,9 @@ from robocal_ros.robot import (
     check_effort_unit,
     friction_by_joint,
     identified_arm,
-    links_covariance,
+    relative_covariance,
     torque_zero,
+    urdf_model,
 )
 
 UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
@@ -78,7 +82,7 @@ def loaded(robot: Robot, payload: CalibrationResult | None) -> tuple[Robot, list
 
 def estimate(
     robot: Robot, recording: Recording, values: FrictionParameters,
-    alternatives: Sequence[Robot] = (), links: Array | None = None,
+    alternatives: Sequence[Robot] = (), arm: ArmModel | None = None,
 ) -> CalibrationResult:
     """Estimate friction from recorded runs.
 
@@ -88,8 +92,7 @@ def estimate(
         values: The node's parameters. If they name no joints, those that the recording names
             are identified, otherwise all with runs.
         alternatives: The arm with payloads one standard deviation off; see ``SpeedPoint``.
-        links: Covariance of the parameters of the arm's links, shape (10 n, 10 n); by default
-            that of the URDF with ``arm_model_std``.
+        arm: What is known of the arm without payload; by default its URDF with ``arm_model_std``.
 
     Raises:
         ConfigurationError: If the arm lacks a joint that is asked for.
@@ -99,7 +102,7 @@ def estimate(
     if values.method == 'motion':
         return estimate_motion(robot, recording, values)
     try:
-        found = fit_joints(robot, recording, values, alternatives, links)
+        found = fit_joints(robot, recording, values, alternatives, arm)
     except NoRunsError as no_runs:
         if values.method == 'runs' or recording.joints_wanted:
             raise
@@ -199,14 +202,13 @@ def _check_torques(robot: Robot, samples: JointSamples, values: FrictionParamete
 
 def fit_joints(
     robot: Robot, recording: Recording, values: FrictionParameters,
-    alternatives: Sequence[Robot] = (), links: Array | None = None,
+    alternatives: Sequence[Robot] = (), arm: ArmModel | None = None,
 ) -> list[FrictionFit]:
     """Fit each joint; arguments and errors as for ``estimate``."""
     samples, names = recording.joints, values.joint_names or recording.joints_wanted
     wanted = [robot.index(name) for name in names or robot.joint_names]
     _check_torques(robot, samples, values)
-    points = read_runs(robot, samples, wanted, alternatives, links_covariance(
-        robot, values.arm_model_std) if links is None else links)
+    points = read_runs(robot, samples, wanted, alternatives, arm or _described(robot, values))
     moved = sorted({point.joint for point in points if point.rejected != UNSTEADY})
     if not moved:
         raise NoRunsError(
@@ -512,34 +514,65 @@ def _units(result: CalibrationResult) -> set[tuple[str, str]]:
             if item.kind in EFFORT_UNITS and item.sha256}
 
 
+def _described(
+    robot: Robot, values: FrictionParameters, gains: CalibrationResult | None = None
+) -> ArmModel:
+    """Return the arm by its URDF, without doubt of efforts that are not scaled."""
+    return urdf_model(robot, values.arm_model_std, relative_covariance(robot, gains, 0.0))
+
+
 def known_arm(
     robot: Robot, values: FrictionParameters, inputs: Inputs
-) -> tuple[Robot, list[Robot], Array]:
-    """Return the arms as by ``loaded``, and the covariance of the links as for ``estimate``."""
-    arm = identified_arm(robot, values, inputs.gains)
-    known, links = (robot, links_covariance(robot, values.arm_model_std)) if arm is None else (
-        arm.robot, arm.covariance[:10 * robot.n, :10 * robot.n])
-    return *loaded(known, inputs.get('payload')), links
+) -> tuple[Robot, list[Robot], ArmModel]:
+    """Return the arms as by ``loaded``, and what is known of the arm as for ``estimate``."""
+    arm = identified_arm(robot, values, inputs.gains) or _described(robot, values, inputs.gains)
+    return *loaded(arm.robot, inputs.get('payload')), arm
 
 
 def _estimate(
     robot: Robot, recording: Recording, values: FrictionParameters, inputs: Inputs
 ) -> CalibrationResult:
     check_effort_unit(values, inputs.gains)
-    known, alternatives, links = known_arm(robot, values, inputs)
-    result = estimate(known, recording, values, alternatives, links)
+    known, alternatives, arm = known_arm(robot, values, inputs)
+    result = estimate(known, recording, values, alternatives, arm)
     zero = inputs.get(TORQUE_ZERO)
-    return result if zero is None else _of_zeroed_torques(result, torque_zero(robot, zero))
+    if zero is not None:
+        result = _of_zeroed_torques(result, torque_zero(robot, zero))
+    # What the gains' errors do to gravity, the estimate contains.
+    return _widened(result, _size, relative_covariance(robot, inputs.gains, 0.0))
+
+
+def _size(name: str, value: float) -> float:
+    """Return the change of a parameter of friction by the scale of all torques."""
+    return 0.0 if 'stribeck_velocity' in name or 'exponent' in name or (
+        'load_factor' in name) else value
+
+
+def _widened(
+    result: CalibrationResult, effect: Callable[[str, float], float], covariance: Array
+) -> CalibrationResult:
+    """Return a result with the covariance of something of each joint.
+
+    Args:
+        result: The result.
+        effect: Returns the derivative of a parameter by it, given its name and value.
+        covariance: Of all joints, shape (n, n).
+
+    """
+    names, joints = result.covariance_names, result.robot.joint_names
+    effects = np.array([effect(name, value) * np.isin(joints, _joint_of(name).split('+'))
+                        / (1 + _joint_of(name).count('+'))
+                        for name, value in zip(names, result.values(names), strict=True)])
+    effects = effects.reshape(-1, len(joints))
+    return provenance.widened(result, effects @ covariance @ effects.T)
 
 
 def _of_zeroed_torques(result: CalibrationResult, zero: TorqueZero) -> CalibrationResult:
     """Return a result from torques without their zeros, with the covariance of these."""
-    names, joints = result.covariance_names, result.robot.joint_names
-    shares = np.array([[_offset_share(name) * (_joint_of(name) == joint) for joint in joints]
-                       for name in names]).reshape(-1, len(joints))
+    joints = result.robot.joint_names
     laws = {joint: {**law, 'torque_zero': float(zero.offset[joints.index(joint)])}
             for joint, law in result.settings['laws'].items()}
-    return replace(provenance.widened(result, shares @ zero.covariance @ shares.T),
+    return replace(_widened(result, lambda name, _: _offset_share(name), zero.covariance),
                    settings={**result.settings, 'laws': laws})
 
 
@@ -548,4 +581,4 @@ FRICTION = Estimator(
     lambda values: Needs(effort=True, temperature_topic=values.temperature_topic),
     lambda values: tuple(kind for kind, used in (
         ('payload', values.use_payload), (TORQUE_ZERO, values.use_torque_zero)) if used),
-    _estimate, summary, ('payload', TORQUE_ZERO), merge=merge)
+    _estimate, summary, ('payload', TORQUE_ZERO, DRIVE_GAINS, ARM), merge=merge)

@@ -39,6 +39,7 @@ from robocal_ros.results import CalibrationResult, Verdict, to_yaml
 from robocal_ros.robot import (
     DIRECTIONS,
     ArmFriction,
+    ArmModel,
     Robot,
     Trajectory,
     check_effort_unit,
@@ -108,7 +109,7 @@ class FrictionIdentification(ArmNode):
     def _use_arm(self, known: Robot, payload: CalibrationResult | None) -> None:
         self._feed_forward.use_robot(loaded(known, payload)[0])
 
-    def _load(self) -> tuple[Robot, list[Robot], Array]:
+    def _load(self) -> tuple[Robot, list[Robot], ArmModel]:
         """Return what is known of the arm, as by ``known_arm``, for another thread."""
         return known_arm(self.robot.copy(), self.values, FRICTION.inputs(
             self.robot, self.values, self.results.current))

@@ -19,7 +19,7 @@ from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import check_detectable, plan_reversals, plan_runs, weak_speeds
 from robocal_ros.friction.runs import find_runs, read_runs
 from robocal_ros.messages import JointSamples, check_effort
-from robocal_ros.robot import Lspb, Robot, Trajectory
+from robocal_ros.robot import ArmModel, Lspb, Robot, Trajectory
 
 if TYPE_CHECKING:
     from robocal_ros.arm import Arm
@@ -63,8 +63,8 @@ class FrictionProcedure:
         report: Receives the progress.
         wanted: Names of the joints, in the order of the measurement.
         given: Runs of the user's trajectory set by joint; empty to plan them.
-        load: Returns the arm with its payload, with payloads one standard deviation off, and the
-            covariance of the links, for another thread.
+        load: Returns the arm with its payload, with payloads one standard deviation off, and what
+            is known of the arm, for another thread.
         show: Called with the friction of a joint after each round.
         keep: Keeps ``KeptJoints`` after each joint.
         measured: Names of the finished joints, in the order of the measurement.
@@ -77,7 +77,7 @@ class FrictionProcedure:
     report: Report
     wanted: Sequence[str]
     given: Mapping[str, Sequence[Lspb]]
-    load: Callable[[], tuple[Robot, list[Robot], Array]]
+    load: Callable[[], tuple[Robot, list[Robot], ArmModel]]
     show: Callable[[FrictionFit], None]
     keep: Keep = keep_nothing
     measured: tuple[str, ...] = ()
@@ -294,6 +294,6 @@ class FrictionProcedure:
         _LOG.warning(sentence)
 
     def _read_joint(self, name: str, samples: JointSamples) -> FrictionFit:
-        robot, alternatives, links = self.load()
-        points = read_runs(robot, samples, [robot.index(name)], alternatives, links)
+        robot, alternatives, arm = self.load()
+        points = read_runs(robot, samples, [robot.index(name)], alternatives, arm)
         return FrictionFit(name, points, self._values)

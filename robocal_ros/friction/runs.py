@@ -14,10 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pinocchio as pin
 import scipy
 
-from robocal_ros.arrays import Array, Flags, covariance_factor
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.estimation import (
     PERIODS,
     Ripple,
@@ -35,7 +34,7 @@ from robocal_ros.estimation import (
 )
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import Z95, rms, spread
-from robocal_ros.robot import DIRECTIONS, Robot, gravity_changes
+from robocal_ros.robot import DIRECTIONS, ArmModel, Robot, gravity_changes
 
 
 class SpeedPoint:
@@ -60,8 +59,8 @@ class SpeedPoint:
         total: Drive torque at those angles, block means, shape (m,) [N·m].
         gravity: Gravity torque of the model at those angles, shape (m,) [N·m].
         load: Mean absolute torque that the gear transmits to the link [N·m].
-        by_links: Mean changes of the gravity torque by one standard deviation of the links along
-            each independent direction, shape (r,) [N·m].
+        by_links: Mean changes of the gravity torque, as it is measured, by one standard deviation
+            of links and drive gains along each independent direction, shape (r,) [N·m].
         tilted: Mean change of the gravity torque per tilt of the base about each horizontal axis,
             shape (2,), or (0,) without gravity [N·m/rad].
         built: Relative changes of the torque by one standard deviation of each independent error
@@ -71,7 +70,7 @@ class SpeedPoint:
 
     def __init__(
         self, robot: Robot, samples: JointSamples, run: Sweep, alternatives: Sequence[Robot] = (),
-        tilts: Sequence[Robot] = (), links: Array | None = None,
+        tilts: Sequence[Robot] = (), arm: ArmModel | None = None,
     ) -> None:
         """Read a run.
 
@@ -82,8 +81,7 @@ class SpeedPoint:
             alternatives: The arm with payloads one standard deviation off along independent
                 directions.
             tilts: The arm under the changes of gravity per tilt of the base.
-            links: Factor of the covariance of the links' parameters, shape (10 n, r); None if they
-                are exact.
+            arm: What is known of links and drive gains; None if they are exact.
 
         """
         part = samples.rows(run.start, run.stop)
@@ -112,9 +110,10 @@ class SpeedPoint:
         self.load = float(np.abs(gravity).mean())
         self.tilted = np.array([_gravity(other, part.position, run.joint).mean()
                                 for other in tilts])
-        self.by_links = np.zeros(0) if links is None else np.mean([
-            _gravity_by_links(robot, posture, run.joint) @ links
-            for posture in part.position[spread(len(part), _FEW_KNOTS)]], axis=0)
+        some = part.position[spread(len(part), _FEW_KNOTS)]
+        still = np.zeros_like(some)
+        self.by_links = np.zeros(0) if arm is None else arm.uncertain_torques(
+            some, still, still, robot.gravity_torques(some))[:, run.joint].mean(axis=0)
         begin = int(np.searchsorted(samples.time, part.time[0] - _RUN_IN))
         way = run.direction * samples.position[begin:run.start + 1, run.joint][::-1]
         lowest = np.minimum.accumulate(way)
@@ -293,16 +292,14 @@ def _attempt(samples: JointSamples, joint: int, start: int, stop: int) -> Sweep 
 
 def read_runs(
     robot: Robot, samples: JointSamples, joints: Sequence[int],
-    alternatives: Sequence[Robot] = (), links: Array | None = None,
+    alternatives: Sequence[Robot] = (), arm: ArmModel | None = None,
 ) -> list[SpeedPoint]:
     """Find and read all runs.
 
-    Other arguments as for ``find_runs`` and ``SpeedPoint``; ``links`` is the covariance of the
-    links' parameters, shape (10 n, 10 n).
+    Arguments as for ``find_runs`` and ``SpeedPoint``.
     """
     tilts = gravity_changes(robot)
-    factor = None if links is None else covariance_factor(links)
-    return [SpeedPoint(robot, samples, run, alternatives, tilts, factor)
+    return [SpeedPoint(robot, samples, run, alternatives, tilts, arm)
             for run in find_runs(samples, joints)]
 
 
@@ -312,20 +309,6 @@ def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
     knots = spread(count, _KNOTS)
     values = robot.gravity_torques(positions[knots])[:, joint]
     return np.interp(np.arange(count), knots, values)
-
-
-def _gravity_by_links(robot: Robot, posture: Array, joint: int) -> Array:
-    """Return the derivatives of a joint's gravity torque by the links' parameters, (10 n,)."""
-    found = []
-    for sign in (1.0, -1.0):
-        q = posture.copy()
-        q[joint] += sign * _STEP
-        pin.forwardKinematics(robot.model, robot.data, q)
-        # Of the potential energy; moments of inertia have none.
-        found.append(np.concatenate([np.concatenate((
-            [-robot.gravity @ place.translation], -robot.gravity @ place.rotation, np.zeros(6)))
-            for place in robot.data.oMi.tolist()[1:]]))
-    return np.asarray(found[0] - found[1]) / (2.0 * _STEP)
 
 
 def _gravity_errors(

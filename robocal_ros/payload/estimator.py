@@ -37,7 +37,6 @@ from robocal_ros.robot import (
     check_effort_unit,
     effort_scale,
     friction_by_joint,
-    identified_arm,
     identified_model,
     known_with_gains,
     relative_covariance,
@@ -80,10 +79,11 @@ def gain_std(values: PayloadParameters) -> float:
 
 
 def _arm(robot: Robot, values: PayloadParameters, inputs: Inputs) -> ArmModel:
-    """Return the identified arm, or that of the URDF with what drive gains say of it."""
-    return identified_arm(robot, values, inputs.gains) or known_with_gains(urdf_model(
-        robot, values.arm_model_std, relative_covariance(robot, inputs.gains, gain_std(values)),
-        calibrated=inputs.gains is not None), inputs.gains if values.use_arm_model else None)
+    """Return the arm as identified with the drive gains in use, or that of the URDF."""
+    std = gain_std(values)
+    return known_with_gains(robot, values, inputs.gains, std) or urdf_model(
+        robot, values.arm_model_std, relative_covariance(robot, inputs.gains, std),
+        calibrated=inputs.gains is not None)
 
 
 def _by_torque(

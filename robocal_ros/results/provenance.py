@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from robocal_ros.arrays import Array, covariance_factor
+from robocal_ros.arrays import Array, conditional_factors, covariance_factor
 from robocal_ros.errors import RobocalError
 from robocal_ros.results.result import CalibrationResult, Check, Input, State
 
@@ -206,10 +206,17 @@ def with_inputs(
 
 
 def alternatives(result: CalibrationResult) -> list[CalibrationResult]:
-    """Return a result moved by one standard deviation along each of its principal directions."""
-    moved = []
-    for column in covariance_factor(result.covariance).T:
-        steps = dict(zip(result.covariance_names, column.tolist(), strict=True))
+    """Return a result moved by one standard deviation along each of its principal directions.
+
+    Drive gains move along those of the effort scales alone, with the links and rotors that are
+    known to change with them. Who uses links has their covariance at given scales.
+    """
+    moved, names = [], result.covariance_names
+    scales = np.flatnonzero([name.endswith('.effort_scale') for name in names])
+    factor = conditional_factors(result.covariance, scales)[0] if len(scales) else (
+        covariance_factor(result.covariance))
+    for column in factor.T:
+        steps = dict(zip(names, column.tolist(), strict=True))
         moved.append(replace(result, parameters=tuple(
             p if p.value is None else replace(p, value=p.value + steps.get(p.name, 0.0))
             for p in result.parameters)))

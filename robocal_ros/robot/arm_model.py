@@ -19,12 +19,12 @@ import numpy as np
 import pinocchio as pin
 import scipy
 
-from robocal_ros.arrays import Array, covariance_factor, frozen
+from robocal_ros.arrays import Array, conditional_factors, frozen
 from robocal_ros.errors import DataError
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.setup import ARM
+from robocal_ros.robot.setup import ARM, EFFORT_UNITS
 
 GRAVITY = ('gravity_x', 'gravity_y', 'gravity_z')
 """Parameters of an arm whose base leans: gravity in its root frame [m/s²]."""
@@ -194,15 +194,7 @@ class ArmModel:
             of all others at given gains, shape (13 n, s).
 
         """
-        gains = self._gains
-        own = covariance_factor(self.covariance[gains, gains])
-        along = self.covariance[:, gains] @ np.linalg.pinv(own).T
-        along[gains] = own
-        others = np.delete(np.arange(len(along)), gains)
-        left = covariance_factor((self.covariance - along @ along.T)[np.ix_(others, others)])
-        spread = np.zeros((len(along), left.shape[1]))
-        spread[others] = left
-        return along, spread
+        return conditional_factors(self.covariance, np.r_[self._gains])
 
     def uncertain_torques(self, q: Array, v: Array, a: Array, torque: Array) -> Array:
         """Return the torques of the changes that ``factor`` returns, those of the gains first.
@@ -261,28 +253,6 @@ def urdf_model(
     return ArmModel(robot, covariance, f'URDF, masses ±{100.0 * model_std:.0f} %', calibrated)
 
 
-def known_with_gains(arm: ArmModel, gains: CalibrationResult | None) -> ArmModel:
-    """Return an arm with links and rotors as the motion behind its drive gains shows them.
-
-    Args:
-        arm: The arm, with the covariance of the drive gains in use.
-        gains: The result with these gains, None for none. Without links, the arm stays as it is.
-
-    """
-    n, names = arm.robot.n, parameter_names(arm.robot.joint_names)
-    if gains is None or not {*names[:11 * n]} <= {*gains.covariance_names}:
-        return arm
-    at = np.flatnonzero(np.isin(names, gains.covariance_names))
-    known = [names[place] for place in at]
-    values, covariance = gains.values(known), arm.covariance.copy()
-    scale = np.where(at < 11 * n, 1.0, values)
-    covariance[np.ix_(at, at)] = gains.covariance_of(known) / np.outer(scale, scale)
-    return replace(
-        arm, robot=with_links(arm.robot, values[:10 * n].reshape(n, 10), values[10 * n:11 * n]),
-        covariance=covariance, source=f'{arm.source}, with the drive gains of {gains.source}',
-        one_motion=True)
-
-
 def parameter_names(joint_names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the 12 n parameters in results."""
     return (*(f'{joint}.{name}' for joint in joint_names for name in LINK),
@@ -295,39 +265,45 @@ def spring_names(joint_names: Sequence[str]) -> tuple[str, ...]:
     return tuple(f'{joint}.spring' for joint in joint_names)
 
 
-def identified_model(robot: Robot, result: CalibrationResult) -> ArmModel:
-    """Return the identified arm.
+def identified_model(robot: Robot, result: CalibrationResult, gain_std: float = 0.0) -> ArmModel:
+    """Return the identified arm, or that of the motion behind drive gains.
 
     Args:
         robot: The arm by its URDF.
-        result: Result of an arm identification.
+        result: Result of an arm identification, or drive gains with links.
+        gain_std: Standard deviation of the gains of joints that have none there.
 
     Raises:
         DataError: If the result is of another kind, or holds no covariance.
 
     """
-    result.check_kind(ARM)
+    result.check_kind(*EFFORT_UNITS)
     n, names = robot.n, parameter_names(robot.joint_names)
-    values = result.values(names)
-    if not set(names) <= set(result.covariance_names):
+    together = result.kind != ARM
+    if not {*names[:11 * n if together else 12 * n]} <= {*result.covariance_names}:
         raise DataError('The result of the arm identification has no covariance of its '
                         'parameters; identify the arm again.')
-    arm = with_links(robot, values[:10 * n].reshape(n, 10), values[10 * n:11 * n])
-    sprung = {place: name for place, name in enumerate(
-        spring_names(robot.joint_names), 12 * n) if name in result.covariance_names}
-    at, known = [*range(12 * n), *sprung], (*names, *sprung.values())
     parameters, covariance = np.zeros(13 * n), np.zeros((13 * n, 13 * n))
-    parameters[at], covariance[np.ix_(at, at)] = result.values(known), result.covariance_of(known)
-    if sprung:
-        arm.springs = frozen((parameters[12 * n:], result.settings['spring_angle']))
     # Efforts are divided by the identified scales before they are used.
-    scale = np.concatenate((np.ones(11 * n), values[11 * n:], np.ones(n)))
+    at = slice(11 * n, 12 * n)
+    parameters[at], covariance[at, at] = 1.0, gain_std**2 * np.eye(n)
+    known = [(place, name) for place, name in enumerate(
+        (*names, *spring_names(robot.joint_names))) if name in result.covariance_names]
+    places, own = [place for place, _ in known], [name for _, name in known]
+    parameters[places], covariance[np.ix_(places, places)] = (
+        result.values(own), result.covariance_of(own))
+    scale = np.concatenate((np.ones(11 * n), parameters[at], np.ones(n)))
+    arm = with_links(robot, parameters[:10 * n].reshape(n, 10), parameters[10 * n:11 * n])
+    if places[-1] >= 12 * n:
+        arm.springs = frozen((parameters[12 * n:], result.settings['spring_angle']))
     # Another stated gravity is that of another mounting.
     if {*GRAVITY} <= {parameter.name for parameter in result.parameters} and (
             np.array_equal(result.settings['gravity'], robot.gravity)):
         arm = _under(arm, result.values(GRAVITY))
     return ArmModel(
-        arm, covariance / np.outer(scale, scale), f'identified ({result.source})', True)
+        arm, covariance / np.outer(scale, scale),
+        f'{"URDF as changed with its drive gains" if together else "identified"} '
+        f'({result.source})', True, together)
 
 
 def identified_arm(
@@ -344,6 +320,20 @@ def identified_arm(
     if gains is None or gains.kind != ARM or not values.use_arm_model:
         return None
     return identified_model(robot, gains)
+
+
+def known_with_gains(
+    robot: Robot, values: RobotParameters, gains: CalibrationResult | None, gain_std: float
+) -> ArmModel | None:
+    """Return the arm as identified with drive gains, in the same motion or another one.
+
+    It is None as for ``identified_arm``, and for gains that were calibrated without links.
+    """
+    names = parameter_names(robot.joint_names)[:11 * robot.n]
+    if gains is None or not values.use_arm_model or (
+            gains.kind != ARM and not {*names} <= {*gains.covariance_names}):
+        return None
+    return identified_model(robot, gains, gain_std)
 
 
 def with_links(robot: Robot, links: Array, rotor_inertia: Array) -> Robot:

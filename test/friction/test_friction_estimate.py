@@ -40,14 +40,20 @@ from robocal_ros.friction.runs import find_runs
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import CalibrationResult, Efforts, Parameter, State, Verdict, rms
-from robocal_ros.robot.arm_model import links_covariance
+from robocal_ros.robot.arm_model import (
+    ArmModel,
+    link_parameters,
+    parameter_names,
+    urdf_model,
+    with_links,
+)
 from robocal_ros.robot.friction_law import (
     TEMPERATURE_STD,
     SteadyFriction,
     friction_by_joint,
 )
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import TORQUE_ZERO, with_own_units, zero_names
+from robocal_ros.robot.setup import ARM, TORQUE_ZERO, with_own_units, zero_names
 
 WRIST_JOINT, ELBOW, SHOULDER = 5, 2, 1
 WRIST_NAME, ELBOW_NAME = 'joint_6', 'joint_3'
@@ -115,6 +121,45 @@ def test_torque_zeros_are_no_difference_between_the_directions(wrist, robocal):
     assert friction_by_joint(plain)[WRIST_NAME].holds_zero
     assert not friction_by_joint(zeroed)[WRIST_NAME].holds_zero
     assert FRICTION.kinds(DEFAULTS) == ('payload', TORQUE_ZERO)
+
+
+def test_links_of_an_identified_arm_count_once(
+    two_joints, robocal, monkeypatch
+):
+    """Of links 10 % off in the description; if all scales are larger, all links are lighter."""
+    truth, share = loaded(robocal, TOOL), 0.03
+    names, links = parameter_names(truth.joint_names), link_parameters(truth)
+    described = with_links(truth, links / 1.1, np.zeros(6))
+    values = np.concatenate((links.ravel(), np.zeros(6), np.ones(6)))
+    together = share * np.concatenate((-links.ravel(), np.zeros(6), np.ones(6)))
+    identified = replace(
+        payload_result(), kind=ARM, inputs=(), covariance_names=names,
+        covariance=np.outer(together, together), parameters=tuple(
+            Parameter(name, '1', float(value), abs(float(std)))
+            for name, value, std in zip(names, values, together, strict=True)))
+    calls = []
+
+    def counted(*given):
+        calls.append(given)
+        return estimate(*given)
+
+    monkeypatch.setattr('robocal_ros.friction.estimator.estimate', counted)
+
+    def found_with(robot: Robot, *used: CalibrationResult) -> CalibrationResult:
+        return FRICTION.result(
+            robot, Recording(two_joints.samples()), replace(DEFAULTS, arm_model_std=0.0),
+            Inputs({item.kind: item for item in used}, gains=used[0] if used else None))
+
+    plain = found_with(truth)
+    calls.clear()
+    result = found_with(described, identified)
+    # Nothing is estimated again, however many parameters the links have.
+    assert len(calls) == 1
+    assert result.verdict is Verdict.PASS, result.reasons
+    for name in (f'{ELBOW_NAME}.coulomb_forward', f'{WRIST_NAME}.viscous_backward'):
+        expected, got = plain.parameter(name), result.parameter(name)
+        assert got.value == pytest.approx(expected.value, rel=1e-9)
+        assert got.std == pytest.approx(np.hypot(expected.std, share * expected.value), rel=0.02)
 
 
 class TestRecovery:
@@ -277,14 +322,14 @@ class TestGravityIsUncertainToo:
         """A wrist's gravity by the URDF is small, but not that of what its links have too much."""
         made = record({3: WRIST}, both_ways(3, SPEEDS), tool=off)
 
-        def errors(links: np.ndarray | None) -> tuple[np.ndarray, float]:
-            result = estimate(robocal, Recording(made.samples()), DEFAULTS, links=links)
+        def errors(arm: ArmModel | None) -> tuple[np.ndarray, float]:
+            result = estimate(robocal, Recording(made.samples()), DEFAULTS, arm=arm)
             names = [f'joint_4.coulomb_{side}' for side in ('forward', 'backward')]
             return result.values(names) - WRIST.coulomb, result.parameter(names[0]).std
 
         error, std = errors(None)
         assert (np.abs(error) < 1.96 * std).all()
-        exact, _ = errors(np.zeros((60, 60)))
+        exact, _ = errors(urdf_model(robocal, 0.0, np.zeros((6, 6))))
         assert np.abs(error).max() < 0.3 * np.abs(exact).max()
 
     def test_torques_of_the_positions_are_no_friction(self, robocal):
@@ -373,8 +418,8 @@ class TestGravityIsUncertainToo:
         held, recording = loaded(robocal, TOOL), Recording(two_joints.samples())
         name = f'{ELBOW_NAME}.coulomb_forward'
         values = replace(DEFAULTS, tilt_std=0.0)
-        by_urdf, known = (estimate(held, recording, values, links=links).parameter(name).std
-                          for links in (None, links_covariance(robocal, 0.002)))
+        by_urdf, known = (estimate(held, recording, values, arm=arm).parameter(name).std
+                          for arm in (None, urdf_model(robocal, 0.002, np.zeros((6, 6)))))
         assert known < 0.85 * by_urdf
 
     def test_a_load_known_within_limits_widens_the_intervals(self, two_joints, robocal):

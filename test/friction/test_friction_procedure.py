@@ -25,7 +25,7 @@ from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
 from robocal_ros.messages.samples import JointSamples
-from robocal_ros.robot import links_covariance
+from robocal_ros.robot import urdf_model
 from robocal_ros.robot.trajectories import Lspb, Trajectory
 
 STEP = 0.005
@@ -126,7 +126,8 @@ def cell(
     shown: list[FrictionFit] = []
     return Cell(driven, FrictionProcedure(
         driven, driven.record, FakeReport(), wanted, given,
-        lambda: (driven.robot.copy(), [], links_covariance(driven.robot, 0.05)), shown.append,
+        lambda: (driven.robot.copy(), [], urdf_model(
+            driven.robot, 0.05, np.zeros(2 * (driven.robot.n,)))), shown.append,
         keep), shown)
 
 

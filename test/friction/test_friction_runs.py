@@ -34,7 +34,7 @@ from robocal_ros.friction.runs import (
 )
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.results import rms
-from robocal_ros.robot import DIRECTIONS, links_covariance
+from robocal_ros.robot import DIRECTIONS, urdf_model
 from robocal_ros.robot.model import Robot
 
 WRIST_JOINT, SHOULDER = 5, 1
@@ -49,7 +49,7 @@ def wrist() -> Record:
 
 def points(record_: Record, robot: Robot, joint: int = WRIST_JOINT, **changes) -> list[SpeedPoint]:
     samples = record_.samples(**changes)
-    return read_runs(robot, samples, [joint], links=links_covariance(robot, 0.05))
+    return read_runs(robot, samples, [joint], arm=urdf_model(robot, 0.05, np.zeros((6, 6))))
 
 
 def test_every_run_is_found_once_and_only_its_cruise_is_read(wrist):

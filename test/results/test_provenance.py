@@ -211,6 +211,20 @@ class TestCovariance:
                           for other in alternatives(found)])
         np.testing.assert_allclose(moves.T @ moves, COVARIANCE, atol=1e-15)
 
+    def test_drive_gains_move_by_their_scales_and_what_changes_with_them(self) -> None:
+        names = ('j.mass', 'j.effort_scale', 'k.effort_scale')
+        found = replace(result('drive_gains'), covariance_names=names, parameters=tuple(
+            replace(p, name=name) for p, name in zip(
+                result('drive_gains').parameters, names, strict=True)))
+        moves = np.array([other.values(names) - found.values(names)
+                          for other in alternatives(found)])
+        assert len(moves) == 2
+        # But for the variance of the mass at given scales.
+        beside = COVARIANCE[0, 0] - COVARIANCE[0, 1:] @ np.linalg.solve(
+            COVARIANCE[1:, 1:], COVARIANCE[1:, 0])
+        np.testing.assert_allclose(
+            moves.T @ moves, COVARIANCE - np.diag([beside, 0.0, 0.0]), atol=1e-15)
+
     def test_that_of_the_inputs_is_added(self, store) -> None:
         store.save(result('friction'))
         inputs = choose(store.load, ('friction',))

@@ -74,10 +74,12 @@ class _Node:
 
     def call(self, verb: str, _: object) -> Any:
         """Answer as the node's service does."""
-        is_preview = verb.startswith('preview')
-        kind = self._by_verb[verb.removeprefix('preview').removeprefix('_') or 'run']
+        is_preview, own = verb.startswith('preview'), verb.removeprefix('preview').strip('_')
+        after_gains = own == 'after_gains'
+        kind = self._by_verb['run' if after_gains or not own else own]
         try:
-            passed, text = (self._previewed if is_preview else self._ran)(kind)
+            passed, text = self._previewed(
+                kind, after_gains=after_gains) if is_preview else self._ran(kind)
         except RobocalError as error:
             passed, text = False, str(error)
         return SimpleNamespace(success=passed, message=text)
@@ -91,14 +93,17 @@ class _Node:
         return ('two_plane' if kind == 'payload' and self._values['method'] == 'two_plane'
                 else 'torque'), {}
 
-    def _previewed(self, kind: str) -> tuple[bool, str]:
-        what, detail = self._motion(kind)
-        text = f'{len(self._cell.plan(what, **detail)[0]) * STEP:.0f} s with rests. '
-        if kind == 'friction':
-            return True, text
+    def _previewed(self, kind: str, *, after_gains: bool) -> tuple[bool, str]:
+        cell, (what, detail), gains, text = self._cell, self._motion(kind), None, ''
         try:
-            return True, text + expected_text(self._cell.expected(
-                kind, self._values, self._cell.load.mass))
+            if after_gains:
+                cell.plan('torque')
+                gains = cell.expected('drive_gains', self._values, cell.load.mass)
+                if gains.verdict.value != 'pass':
+                    return True, expected_text(gains)
+            text = f'{len(cell.plan(what, **detail)[0]) * STEP:.0f} s with rests. '
+            return True, text if kind == 'friction' else text + expected_text(
+                cell.expected(kind, self._values, cell.load.mass, gains))
         except RobocalError as error:
             return True, text + refused_text(error)
 

@@ -43,7 +43,8 @@ class ForeseenCell(Cell):
     """A cell of which results can be foreseen."""
 
     def expected(
-        self, what: str, changes: Mapping[str, Any], mass: float
+        self, what: str, changes: Mapping[str, Any], mass: float,
+        gains: CalibrationResult | None = None,
     ) -> CalibrationResult:
         """Return the expected result of the planned motion, from a rest that was recorded.
 
@@ -51,6 +52,7 @@ class ForeseenCell(Cell):
             what: Name of the estimator.
             changes: Parameters that are not those of the cell.
             mass: Mass of the load, if no parameter tells it [kg].
+            gains: Drive gains that will be in use; by default those that are.
 
         Raises:
             RobocalError: If it is expected to be refused.
@@ -69,6 +71,8 @@ class ForeseenCell(Cell):
                                    last.wrench[readings])})
         mass = values.arm_load if what == 'arm' else values.known_mass or mass
         inputs = by.inputs(robot, values, make_store(robot, values).load)
+        if gains is not None:
+            inputs = inputs.with_gains(gains)
         return expected_result(by, robot, values, inputs, self._motion(), rest, mass)
 
     def _motion(self) -> Trajectory:

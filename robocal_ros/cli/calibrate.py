@@ -282,17 +282,20 @@ class Guide:
     def _preview(self, step: Action, facts: Facts) -> None:
         """Call the preview of a step; rule the step out if it is expected to fail."""
         # By these parameters it assumes what later steps are to measure.
-        missing = step.needs & _LATER - facts
-        assumed = {'gain_std': self._gain_std} if plan.GAINS in missing else {}
+        missing, verb, assumed = step.needs & _LATER - facts, step.preview, dict[str, float]()
         if plan.LINKS in missing:
             assumed = dict.fromkeys(('gain_std', 'arm_model_std'), _IDENTIFIED)
+        elif plan.GAINS in missing and step.procedure == 'payload':
+            verb = 'preview_after_gains'
+        elif plan.GAINS in missing:
+            assumed = {'gain_std': self._gain_std}
         client = self._of(step)
         before = client.parameters(assumed)
         if before:
             write_output(self._before, yaml.safe_dump(before), 'file of parameters')
         try:
             with ProgressView(f'preview of {step.title}') as view:
-                answer = self._prepare(step, assumed).call(step.preview, view.update)
+                answer = self._prepare(step, assumed).call(verb, view.update)
         finally:
             self._restore(client, before)
         (self._assumed.add if missing else self._assumed.discard)(step)

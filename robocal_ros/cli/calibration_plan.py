@@ -122,7 +122,7 @@ def actions(mass: float = 0.0, mass_std: float = 0.0) -> Iterator[Action]:
     yield payload('payload by the F/T sensor at rest', _of(TOOL, SENSOR), seconds=120.0,
                   parameters={'method': 'static_poses', **weighed})
     # From efforts: as they are, with known gains, and with known links too.
-    fast = {'method': 'excitation', 'excitation_source': 'torque'}
+    fast = {'method': 'excitation', 'excitation_source': 'torque', **weighed}
     excited = partial(payload, seconds=40.0, risk=_FAST)
     for known in (_of(), _of(GAINS), KNOWLEDGE):
         suffix = _with(known)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy
@@ -14,7 +15,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros import registry
 from robocal_ros.arm import PreviewArm, PreviewRecorder, PreviewReport
-from robocal_ros.errors import RobocalError
+from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages import (
     Recording,
@@ -31,7 +32,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import GUESS, KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM
 from robocal_ros.payload.static_poses import check_weighed
-from robocal_ros.results import CalibrationResult, Inputs, absence
+from robocal_ros.results import CalibrationResult, Inputs, Verdict, absence
 from robocal_ros.robot import ARM, DRIVE_GAINS, carried_load, check_effort_unit, friction_by_joint
 
 Motions = Callable[[PayloadProcedure], Awaitable[None]]
@@ -43,7 +44,7 @@ class PayloadIdentification(ArmNode):
 
     capability = 'payload_identification'
     parameter_table = PayloadParameters
-    verbs = (*ArmNode.verbs, 'calibrate_gains', 'preview_calibrate_gains',
+    verbs = (*ArmNode.verbs, 'calibrate_gains', 'preview_calibrate_gains', 'preview_after_gains',
              'identify_arm', 'preview_identify_arm',
              'calibrate_sensor', 'preview_calibrate_sensor')
     values: PayloadParameters
@@ -114,13 +115,27 @@ class PayloadIdentification(ArmNode):
         return PayloadProcedure(
             arm, PreviewRecorder(self.joints), PreviewReport(self.status), self.values)
 
-    async def _expected(self, by: Estimator, arm: PreviewArm, mass: float | None = None) -> str:
-        """Return what an estimate from the motions of a dry run will state.
+    async def _expected(self, *given: Any) -> str:
+        """Return what an estimate will state; arguments as for ``_foreseen``."""
+        try:
+            return estimator.expected_text(await self._foreseen(*given))
+        except RobocalError as error:
+            return estimator.refused_text(error)
+
+    async def _foreseen(
+        self, by: Estimator, arm: PreviewArm, mass: float | None = None,
+        gains: CalibrationResult | None = None,
+    ) -> CalibrationResult:
+        """Return the expected result of the motions of a dry run.
 
         Args:
             by: The estimator.
             arm: The arm of the dry run.
             mass: Mass of the load [kg]; by default known_mass, or a guess.
+            gains: Drive gains that will be in use; by default those that are.
+
+        Raises:
+            RobocalError: If it is expected to be refused.
 
         """
         values, robot, stored = self.values, self.robot.copy(), self.store.load('payload')
@@ -129,13 +144,11 @@ class PayloadIdentification(ArmNode):
         joints, readings = PreviewRecorder(self.joints).samples(), {}
         if self._sensor is not None:
             readings[values.sensor_topic] = self._sensor.samples(joints.time[0])
-        try:
-            inputs, motion = self._inputs(by), arm.sampled(joints)
-            return estimator.expected_text(await self.compute(
-                lambda: estimator.expected_result(by, robot, values, inputs, motion,
-                                        Recording(joints, readings), mass)))
-        except RobocalError as error:
-            return estimator.refused_text(error)
+        inputs, motion = self._inputs(by), arm.sampled(joints)
+        if gains is not None:
+            inputs = inputs.with_gains(gains)
+        return await self.compute(lambda: estimator.expected_result(
+            by, robot, values, inputs, motion, Recording(joints, readings), mass))
 
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""
@@ -167,6 +180,28 @@ class PayloadIdentification(ArmNode):
         self.values.check_weighed('calibrate_gains')
         return await self._previewed(
             'Drive gains', estimator.GAINS, PayloadProcedure.excitation)
+
+    async def preview_after_gains(self) -> str:
+        """Preview ``values.method`` with the drive gains that `calibrate_gains` will find."""
+        self.values.check_weighed('preview_after_gains')
+        if estimator.reads_wrench(self.values):
+            raise ConfigurationError(
+                'This method reads the F/T sensor, which needs no drive gains: call preview, or '
+                "set method to 'two_plane', or excitation_source to 'torque'.")
+        return await self.dry_run(self._rehearse_after_gains)
+
+    async def _rehearse_after_gains(self, arm: PreviewArm) -> str:
+        calibration = PreviewArm(self.arm, self.status)
+        await self._rehearsal(calibration).excitation()
+        try:
+            gains = await self._foreseen(estimator.GAINS, calibration)
+        except RobocalError as error:
+            return f'Drive gains. {estimator.refused_text(error)}'
+        if gains.verdict is not Verdict.PASS:
+            return f'Drive gains. {estimator.expected_text(gains)}'
+        await self._rehearsal(arm).run(self._sensor, self.store.load)
+        return (f'Method {self.values.method}, after calibrate_gains. '
+                f'{await self._expected(estimator.PAYLOAD, arm, None, gains)}')
 
     async def identify_arm(self) -> Answer:
         """Run an exciting motion, and identify the arm, without load or with ``arm_load``."""

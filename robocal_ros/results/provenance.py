@@ -65,6 +65,12 @@ class Inputs:
         return replace(self, used={**self.used, result.kind: result},
                        gains=result if same else self.gains)
 
+    def with_gains(self, gains: CalibrationResult) -> Inputs:
+        """Return the inputs that are left once drive gains are calibrated, and these."""
+        used = {kind: item for kind, item in self.used.items() if item is not self.gains
+                and DRIVE_GAINS not in {own.kind for own in item.inputs}}
+        return replace(self, used={**used, gains.kind: gains}, gains=gains, stale=())
+
 
 def choose(
     load: Load, kinds: Collection[str], units: Collection[str] = (), apart_from: str = '',

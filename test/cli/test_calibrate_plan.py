@@ -155,6 +155,7 @@ class Guide(calibrate.Guide):
         self._before = Path(mkdtemp()) / 'before'
         self.restored: list[Mapping[str, Any]] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.after_gains: list[str] = []
 
     def _of(self, step: Action) -> Any:
         return SimpleNamespace(parameters=lambda names: dict.fromkeys(names, 0.1),
@@ -162,7 +163,9 @@ class Guide(calibrate.Guide):
 
     def _prepare(self, step: Action, assumed: Mapping[str, Any] | None = None) -> Any:
         def call(service: str, show: Any) -> Any:
-            assert service == step.preview
+            if service != step.preview:
+                assert service == 'preview_after_gains'
+                self.after_gains.append(step.title)
             self.asked.append((step.title, dict(assumed or {})))
             verdict = self.judge(step, assumed or {})
             gains = ': joint_1.effort_scale ± 0.0392' if step.procedure == 'drive_gains' else ''
@@ -214,7 +217,18 @@ def test_previews_lead_to_the_chain_without_an_arm_by_name() -> None:
     assert guide.asked[0] == ('payload by joint torques at constant speed', {})
     assert len({title for title, _ in guide.asked}) == len(guide.asked)
     assert guide._planned()[1].seconds == 77.0
-    # The gains are assumed as well known as their own preview expects.
+    # Payloads after gains are previewed with those that are expected, and their links.
+    assert guide.after_gains == [title for title, _ in guide.asked if (
+        'with calibrated drive gains' in title or title.startswith('reference run'))]
+    assert len(guide.after_gains) > 1
+
+
+def test_the_bare_arm_is_previewed_with_gains_as_well_known_as_their_own_preview_expects() -> None:
+    guide = Guide(WEIGHED, uncalibrated, PayloadParameters())
+    guide._ruled |= {step: 'Verdict fail.' for step in guide._steps
+                     if step.title == 'arm with the weighed tool'}
+    assert guide.titles()[:3] == [
+        'drive gains by the weighed tool', 'take the tool off', 'arm without load']
     assumed = next(own for _, own in guide.asked if set(own) == {'gain_std'})
     assert assumed['gain_std'] == pytest.approx(0.02, rel=1e-3)
 

@@ -17,7 +17,7 @@ from robocal_ros.payload import excitation
 from robocal_ros.payload.estimator import GAINS, PAYLOAD, expected_result
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.provenance import Inputs
-from robocal_ros.results.result import State, Verdict
+from robocal_ros.results.result import Input, State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
 from robocal_ros.robot.arm_model import (
     ArmModel,
@@ -27,7 +27,13 @@ from robocal_ros.robot.arm_model import (
     urdf_model,
     with_links,
 )
-from robocal_ros.robot.setup import effort_factor, effort_scales, relative_covariance
+from robocal_ros.robot.setup import (
+    ARM,
+    DRIVE_GAINS,
+    effort_factor,
+    effort_scales,
+    relative_covariance,
+)
 from robocal_ros.robot.trajectories import Trajectory
 
 SCALE = np.array([0.87, 1.14, 0.95, 1.08, 0.86, 1.12])
@@ -294,6 +300,20 @@ def test_a_preview_expects_the_links_that_were_found_with_the_gains(usual):
     mass = expected.parameter('mass')
     assert abs(mass.value - 2.5) < 2.0 * mass.std < 0.1
     assert not expected.settings['widened_priors']
+
+
+def test_inputs_that_drive_gains_make_stale_are_not_used_with_them(usual):
+    gains = excitation.estimate_gains(usual.robot, usual.joints(3, SCALE), WITH_PRIORS)
+    arm = replace(gains, kind=ARM)
+    friction, reference = (replace(gains, kind=kind, inputs=(Input(DRIVE_GAINS, 'none', ''),))
+                           for kind in ('friction', 'payload_reference'))
+    payload = replace(gains, kind='payload', inputs=())
+    before = Inputs({item.kind: item for item in (arm, friction, reference, payload)}, gains=arm,
+                    stale=('The friction result is stale.',))
+    after = before.with_gains(gains)
+    assert set(after.used) == {'payload', DRIVE_GAINS}
+    assert after.gains is after.get(DRIVE_GAINS) is gains
+    assert not after.stale
 
 
 def test_a_link_without_mass_is_no_obstacle(usual):

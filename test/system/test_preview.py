@@ -50,6 +50,7 @@ def cell_of(
 @pytest.mark.parametrize(('name', 'verb', 'parameters', 'least'), [
     (PAYLOAD, 'preview', {}, 10),
     (PAYLOAD, 'preview_calibrate_gains', {}, 1),
+    (PAYLOAD, 'preview_after_gains', {'known_mass': 2.0}, 10),
     (PAYLOAD, 'preview_identify_arm', {}, 1),
     (PAYLOAD, 'preview', {'method': 'static_poses', **WRIST}, 7),
     (PAYLOAD, 'preview', {'method': 'excitation', **WRIST}, 1),
@@ -57,8 +58,8 @@ def cell_of(
         'method': 'static_poses', 'known_mass': 2.0, **WRIST}, 7),
     (FRICTION, 'preview', {'measure_joints': ['joint_2', 'joint_6']}, 40),
     (COMPLIANCE, 'preview', {}, 20),
-], ids=['two_plane', 'calibrate_gains', 'identify_arm', 'static_poses', 'excitation',
-        'calibrate_sensor', 'friction', 'compliance'])
+], ids=['two_plane', 'calibrate_gains', 'after_gains', 'identify_arm', 'static_poses',
+        'excitation', 'calibrate_sensor', 'friction', 'compliance'])
 def test_a_dry_run(
     cell_of: Callable[[str], Cell], name: str, verb: str, parameters: dict[str, Any], least: int
 ) -> None:
@@ -107,3 +108,15 @@ def test_what_the_arm_is_kept_clear_of_is_shown(cell_of: Callable[[str], Cell]) 
     assert shown['world', 0.2, 0.4].x == pytest.approx(2.0)
     ((_, slab),) = ((place, item) for place, item in shown.items() if place[1] > 1.0)
     assert slab.z == pytest.approx(-0.3, abs=0.02)
+
+
+@pytest.mark.parametrize(('parameters', 'words'), [
+    ({'known_mass': 0.0}, 'needs the mass of the mounted tool: set known_mass'),
+    ({'known_mass': 2.0, 'method': 'static_poses', **WRIST}, 'needs no drive gains: call preview'),
+])
+def test_a_preview_after_gains_that_can_not_be(
+    cell_of: Callable[[str], Cell], parameters: dict[str, Any], words: str
+) -> None:
+    cell = cell_of(PAYLOAD)
+    cell.use(**parameters)
+    assert words in cell.refused(cell.begin('preview_after_gains'))

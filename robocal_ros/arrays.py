@@ -42,25 +42,3 @@ def covariance_factor(covariance: Array) -> Array:
     values, vectors = np.linalg.eigh(covariance / np.outer(safe, safe))
     kept = values > _NEGLIGIBLE * max(values.max(initial=0.0), 1e-300)
     return np.asarray(safe[:, None] * vectors[:, kept] * np.sqrt(values[kept]))[:, ::-1]
-
-
-def conditional_factors(covariance: Array, of: npt.NDArray[np.intp]) -> tuple[Array, Array]:
-    """Return changes of one standard deviation of some quantities, and of all others beside them.
-
-    Args:
-        covariance: Of all quantities, shape (p, p).
-        of: Places of the former among them, shape (q,).
-
-    Returns:
-        Changes along independent directions of the former, with what is known to change with them,
-        shape (p, r), and those of all others at given values of the former, shape (p, s).
-
-    """
-    own = covariance_factor(covariance[np.ix_(of, of)])
-    along = covariance[:, of] @ np.linalg.pinv(own).T
-    along[of] = own
-    others = np.delete(np.arange(len(covariance)), of)
-    left = covariance_factor((covariance - along @ along.T)[np.ix_(others, others)])
-    beside = np.zeros((len(covariance), left.shape[1]))
-    beside[others] = left
-    return along, beside

@@ -21,7 +21,6 @@ from robocal_ros.robot import (
     effort_units,
     efforts_of,
     other_efforts,
-    torque_factor,
     torque_zero,
 )
 
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 
 
 F = TypeVar('F')
-
-# Rate of the joint states on which the uncertainty of inputs is propagated [Hz].
-_SENSITIVITY_RATE = 100.0
 
 
 @dataclass(frozen=True)
@@ -116,9 +112,9 @@ class Estimator(BagReader):
         needs: Returns the streams to read, given the parameters.
         kinds: Returns the kinds of results that are used where there are any, besides those that
             set the unit of efforts, given the parameters.
-        estimate: Returns the result, given the arm, the recording, the parameters and the inputs.
+        estimate: Returns the result, given the arm, the recording, the parameters and the inputs,
+            whose covariance it propagates.
         summary: Returns a result in a sentence.
-        carried: Kinds of inputs whose covariance the estimator itself propagates.
         beside: Kinds of results that an estimate is only compared with.
         priors: Returns the kinds of results that are used where they are current, given the
             parameters.
@@ -131,7 +127,6 @@ class Estimator(BagReader):
     kinds: Callable[[Any], tuple[str, ...]]
     estimate: Callable[[Robot, Recording, Any, Inputs], CalibrationResult]
     summary: Callable[[CalibrationResult], str]
-    carried: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     priors: Callable[[Any], tuple[str, ...]] = lambda values: ()
     merge: Callable[
@@ -165,7 +160,7 @@ class Estimator(BagReader):
     def result(
         self, robot: Robot, recording: Recording, values: Any, inputs: Inputs
     ) -> CalibrationResult:
-        """Return the estimate with its inputs and their covariance.
+        """Return the estimate with its inputs.
 
         Args:
             robot: The arm.
@@ -178,22 +173,11 @@ class Estimator(BagReader):
 
         """
         recording, effort = recording.measured_anew(), self.needs(values).effort
-        factor = torque_factor(robot, values, inputs.gains) if effort else None
         if (zero := inputs.get(TORQUE_ZERO)) is not None:
             joints = recording.joints
             recording = replace(recording, joints=replace(
                 joints, effort=joints.effort - torque_zero(robot, zero).offset))
-        thin = recording.thinned(_SENSITIVITY_RATE)
-
-        def again(moved: Inputs) -> CalibrationResult:
-            if factor is None:
-                return self.estimate(robot, thin, values, moved)
-            ratio = torque_factor(robot, values, moved.gains) / factor
-            joints = replace(thin.joints, effort=thin.joints.effort * ratio)
-            return self.estimate(robot, replace(thin, joints=joints), values, moved)
-
-        result = with_inputs(self.estimate(robot, recording, values, inputs), inputs, again,
-                             self.carried)
+        result = with_inputs(self.estimate(robot, recording, values, inputs), inputs)
         return replace(result, efforts=efforts_of(robot, values) if effort else None)
 
 

@@ -343,4 +343,4 @@ def _estimate(
 COMPLIANCE = Estimator(
     'compliance', ComplianceParameters,
     ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_loaded'),
-    needs, kinds, _estimate, summary, ('payload',))
+    needs, kinds, _estimate, summary)

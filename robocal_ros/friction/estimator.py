@@ -32,13 +32,10 @@ from robocal_ros.results import (
     Parameter,
     Series,
     State,
-    provenance,
     rms,
 )
 from robocal_ros.robot import (
-    ARM,
     DIRECTIONS,
-    DRIVE_GAINS,
     EFFORT_UNITS,
     TEMPERATURE_FACTOR,
     TEMPERATURE_STD,
@@ -564,7 +561,11 @@ def _widened(
                         / (1 + _joint_of(name).count('+'))
                         for name, value in zip(names, result.values(names), strict=True)])
     effects = effects.reshape(-1, len(joints))
-    return provenance.widened(result, effects @ covariance @ effects.T)
+    covariance = result.covariance + effects @ covariance @ effects.T
+    std = dict(zip(names, np.sqrt(np.diag(covariance)).tolist(), strict=True))
+    return replace(result, covariance=covariance, parameters=tuple(
+        replace(p, std=std[p.name]) if p.name in std and p.state is State.IDENTIFIED else p
+        for p in result.parameters))
 
 
 def _of_zeroed_torques(result: CalibrationResult, zero: TorqueZero) -> CalibrationResult:
@@ -581,4 +582,4 @@ FRICTION = Estimator(
     lambda values: Needs(effort=True, temperature_topic=values.temperature_topic),
     lambda values: tuple(kind for kind, used in (
         ('payload', values.use_payload), (TORQUE_ZERO, values.use_torque_zero)) if used),
-    _estimate, summary, ('payload', TORQUE_ZERO, DRIVE_GAINS, ARM), merge=merge)
+    _estimate, summary, merge=merge)

@@ -268,14 +268,6 @@ class Recording:
         known = self.temperatures[np.isfinite(self.temperatures).all(axis=1), 1]
         return float(known.mean()) if len(known) else float('nan')
 
-    def thinned(self, rate: float) -> Recording:
-        """Return the recording with joint states of at most about this rate [Hz]."""
-        time = self.joints.time
-        if len(time) < 2:
-            return self
-        every = max(1, int(1.0 / (rate * float(np.median(np.diff(time))))))
-        return replace(self, joints=self.joints.chosen(np.arange(len(time)) % every == 0))
-
     def measured_anew(self) -> Recording:
         """Return the recording without what drivers repeat between measurements."""
         return replace(

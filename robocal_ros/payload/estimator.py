@@ -281,15 +281,12 @@ def kinds(values: PayloadParameters) -> tuple[str, ...]:
          values.method == 'excitation' and values.reference_run == 'subtract')) if used)
 
 
-# Inputs whose uncertainty the methods themselves propagate. The offset of each joint is estimated,
-# whatever is left of its torque zero.
-_CARRIED = 'payload', excitation.REFERENCE, 'friction', DRIVE_GAINS, ARM, TORQUE_ZERO
 PAYLOAD = Estimator(
     'payload', PayloadParameters, ('run', 'estimate'), needs, kinds, estimate,
-    summary, _CARRIED, beside=('payload',))
+    summary, beside=('payload',))
 ARM_IDENTIFICATION = Estimator(
     ARM, PayloadParameters, ('identify_arm',), gain_needs,
-    lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary, _CARRIED,
+    lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary,
     beside=('payload',), priors=lambda values: ('friction',) if values.use_friction else ())
 SENSOR = Estimator(
     SENSOR_CALIBRATION, PayloadParameters, ('calibrate_sensor',),
@@ -298,8 +295,7 @@ SENSOR = Estimator(
         robot, recording.joints, recording.wrench(values.sensor_topic), values), sensor_summary)
 GAINS = Estimator(
     DRIVE_GAINS, PayloadParameters, ('calibrate_gains',), gain_needs,
-    lambda values: (ARM,) if values.use_arm_model else (), estimate_gains, gains_summary,
-    _CARRIED)
+    lambda values: (ARM,) if values.use_arm_model else (), estimate_gains, gains_summary)
 
 
 # ----------------------------------------------------------------------- expected results

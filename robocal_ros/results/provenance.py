@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results that are built on other results: their inputs, staleness, and propagated covariance."""
+"""Results that are built on other results: their inputs and staleness."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from robocal_ros.arrays import Array, conditional_factors, covariance_factor
-from robocal_ros.errors import RobocalError
-from robocal_ros.results.result import CalibrationResult, Check, Input, State
+from robocal_ros.results.result import CalibrationResult, Check, Input
 
 DRIVE_GAINS = 'drive_gains'
 """Kind of the result of a calibration of drive gains."""
@@ -58,12 +54,6 @@ class Inputs:
     def get(self, kind: str) -> CalibrationResult | None:
         """Return the used result of a kind, None without one."""
         return self.used.get(kind)
-
-    def replaced(self, result: CalibrationResult) -> Inputs:
-        """Return the same inputs with another result of one kind."""
-        same = self.gains is not None and self.gains.kind == result.kind
-        return replace(self, used={**self.used, result.kind: result},
-                       gains=result if same else self.gains)
 
     def with_gains(self, gains: CalibrationResult) -> Inputs:
         """Return the inputs that are left once drive gains are calibrated, and these."""
@@ -162,46 +152,12 @@ def stale_text(result: CalibrationResult, load: Load, *, apart_from: str = '') -
         'again.')
 
 
-def with_inputs(
-    result: CalibrationResult, inputs: Inputs,
-    estimate: Callable[[Inputs], CalibrationResult] | None = None,
-    carried: Collection[str] = (),
-) -> CalibrationResult:
-    """Return a result with its inputs, their covariance, and a check that they are current.
+def with_inputs(result: CalibrationResult, inputs: Inputs) -> CalibrationResult:
+    """Return a result with its inputs, and a check that they are current.
 
-    The covariance of an input with the standard deviations s_k along its principal directions
-    d_k adds Σ_k s_k² (J d_k)(J d_k)ᵀ, where J d_k is the change of the result when the input is
-    moved by s_k d_k (GUM, JCGM 100:2008, 5.1).
-
-    Args:
-        result: The result as estimated from ``inputs``.
-        inputs: The results that it was estimated from.
-        estimate: Returns the result of an estimation from other inputs; without it nothing is
-            propagated.
-        carried: Kinds whose covariance the estimator itself has propagated.
-
+    The estimator has propagated their covariance.
     """
-    def values_of(other: CalibrationResult) -> Array:
-        return np.array([other.parameter(name).value for name in names], dtype=float)
-
-    used = inputs.used
-    result = replace(result, inputs=inputs.listed)
-    names = result.covariance_names
-    moved_by = [kind for kind in used if kind not in carried and kind != result.kind]
-    if estimate is not None and names and any(len(used[k].covariance) for k in moved_by):
-        base = values_of(estimate(inputs))
-        extra = np.zeros((len(names), len(names)))
-        for kind in moved_by:
-            for moved in alternatives(used[kind]):
-                try:
-                    change = values_of(estimate(inputs.replaced(moved))) - base
-                except RobocalError as error:
-                    raise type(error)(
-                        f'The uncertainty of {kind} cannot be propagated: {error}') from error
-                # A parameter at the edge of being identified may have no value once moved.
-                change = np.where(np.isfinite(change), change, 0.0)
-                extra += np.outer(change, change)
-        result = widened(result, extra)
+    used, result = inputs.used, replace(result, inputs=inputs.listed)
     if not used:
         return result
     names_used = ', '.join(
@@ -209,36 +165,3 @@ def with_inputs(
     check = Check(CHECK, not inputs.stale, len(inputs.stale), 0.0, '1',
                   ' '.join(inputs.stale) or f'Built on current results: {names_used}.')
     return replace(result, checks=(*result.checks, check))
-
-
-def alternatives(result: CalibrationResult) -> list[CalibrationResult]:
-    """Return a result moved by one standard deviation along each of its principal directions.
-
-    Drive gains move along those of the effort scales alone, with the links and rotors that are
-    known to change with them. Who uses links has their covariance at given scales.
-    """
-    moved, names = [], result.covariance_names
-    scales = np.flatnonzero([name.endswith('.effort_scale') for name in names])
-    factor = conditional_factors(result.covariance, scales)[0] if len(scales) else (
-        covariance_factor(result.covariance))
-    for column in factor.T:
-        steps = dict(zip(names, column.tolist(), strict=True))
-        moved.append(replace(result, parameters=tuple(
-            p if p.value is None else replace(p, value=p.value + steps.get(p.name, 0.0))
-            for p in result.parameters)))
-    return moved
-
-
-def widened(result: CalibrationResult, extra: Array) -> CalibrationResult:
-    """Return a result whose covariance is increased.
-
-    Args:
-        result: The result.
-        extra: Additional covariance in the order of ``covariance_names``, shape (p, p).
-
-    """
-    covariance = result.covariance + extra
-    std = dict(zip(result.covariance_names, np.sqrt(np.diag(covariance)).tolist(), strict=True))
-    return replace(result, covariance=covariance, parameters=tuple(
-        replace(p, std=std[p.name]) if p.name in std and p.state is State.IDENTIFIED else p
-        for p in result.parameters))

@@ -19,7 +19,7 @@ import numpy as np
 import pinocchio as pin
 import scipy
 
-from robocal_ros.arrays import Array, conditional_factors, frozen
+from robocal_ros.arrays import Array, covariance_factor, frozen
 from robocal_ros.errors import DataError
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results import CalibrationResult
@@ -194,7 +194,15 @@ class ArmModel:
             of all others at given gains, shape (13 n, s).
 
         """
-        return conditional_factors(self.covariance, np.r_[self._gains])
+        gains = self._gains
+        own = covariance_factor(self.covariance[gains, gains])
+        along = self.covariance[:, gains] @ np.linalg.pinv(own).T
+        along[gains] = own
+        others = np.delete(np.arange(len(along)), gains)
+        left = covariance_factor((self.covariance - along @ along.T)[np.ix_(others, others)])
+        spread = np.zeros((len(along), left.shape[1]))
+        spread[others] = left
+        return along, spread
 
     def uncertain_torques(self, q: Array, v: Array, a: Array, torque: Array) -> Array:
         """Return the torques of the changes that ``factor`` returns, those of the gains first.

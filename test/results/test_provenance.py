@@ -12,9 +12,7 @@ from support.result_examples import ROBOT, example
 
 from robocal_ros.results.provenance import (
     CHECK,
-    Inputs,
     absence,
-    alternatives,
     choose,
     later,
     stale_inputs,
@@ -195,47 +193,3 @@ class TestStale:
         store.save(payload)
         assert stale_inputs(friction, store.load) == ()
         assert stale_inputs(payload, store.load) == ()
-
-
-class TestCovariance:
-    matrix = np.array([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0]])
-
-    def estimate(self, inputs: Inputs) -> CalibrationResult:
-        friction = inputs.get('friction')
-        assert friction is not None
-        return result('payload', tuple(self.matrix @ friction.values(NAMES)), 1e-6 * np.eye(2))
-
-    def test_alternatives_reproduce_the_covariance(self) -> None:
-        found = result('friction')
-        moves = np.array([other.values(NAMES) - found.values(NAMES)
-                          for other in alternatives(found)])
-        np.testing.assert_allclose(moves.T @ moves, COVARIANCE, atol=1e-15)
-
-    def test_drive_gains_move_by_their_scales_and_what_changes_with_them(self) -> None:
-        names = ('j.mass', 'j.effort_scale', 'k.effort_scale')
-        found = replace(result('drive_gains'), covariance_names=names, parameters=tuple(
-            replace(p, name=name) for p, name in zip(
-                result('drive_gains').parameters, names, strict=True)))
-        moves = np.array([other.values(names) - found.values(names)
-                          for other in alternatives(found)])
-        assert len(moves) == 2
-        # But for the variance of the mass at given scales.
-        beside = COVARIANCE[0, 0] - COVARIANCE[0, 1:] @ np.linalg.solve(
-            COVARIANCE[1:, 1:], COVARIANCE[1:, 0])
-        np.testing.assert_allclose(
-            moves.T @ moves, COVARIANCE - np.diag([beside, 0.0, 0.0]), atol=1e-15)
-
-    def test_that_of_the_inputs_is_added(self, store) -> None:
-        store.save(result('friction'))
-        inputs = choose(store.load, ('friction',))
-        found = with_inputs(self.estimate(inputs), inputs, self.estimate)
-        expected = 1e-6 * np.eye(2) + self.matrix @ COVARIANCE @ self.matrix.T
-        np.testing.assert_allclose(found.covariance, expected, rtol=1e-9)
-        np.testing.assert_allclose(
-            [p.std for p in found.parameters], np.sqrt(np.diag(expected)), rtol=1e-9)
-
-    def test_an_estimator_that_propagates_it_itself_is_left_alone(self, store) -> None:
-        store.save(result('friction'))
-        inputs = choose(store.load, ('friction',))
-        found = with_inputs(self.estimate(inputs), inputs, self.estimate, ('friction',))
-        np.testing.assert_allclose(found.covariance, 1e-6 * np.eye(2))

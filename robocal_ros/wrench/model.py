@@ -24,7 +24,7 @@ import numpy as np
 import pinocchio as pin
 import scipy
 
-from robocal_ros.arrays import Array, covariance_factor, frozen
+from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import SECOND, to_seconds
 from robocal_ros.results import CalibrationResult
@@ -797,8 +797,10 @@ class ModelErrors:
     Wrenches and torques are linear in the dynamic parameters of the bodies. The errors of these
     parameters are linear in p independent unknowns of unit variance: of each body by itself, of
     all bodies together, since a robot description may be too light or too heavy as a whole, and
-    of the load. So the error of each output is a matrix of shape (..., p), and the product of two
-    such matrices is the covariance of these outputs.
+    of the load. Those of an identified arm are unknowns of its rotors, drive gains and springs,
+    too: what is known of links and gains together makes torques as certain as it is. So the error
+    of each output is a matrix of shape (..., p), and the product of two such matrices is the
+    covariance of these outputs.
 
     A tare freezes the error of its posture in the biases. Afterwards the difference counts. It
     includes what the distal sensors of a sub-chain have frozen, turned by the joints in between.
@@ -825,8 +827,9 @@ class ModelErrors:
         self.use_links(None)
 
     def use_links(self, identified: ArmModel | None) -> None:
-        """Use the covariance of the links of an identified arm, or of the robot description."""
+        """Use the covariance of an identified arm, or of the links of the robot description."""
         arm, std = self._arm, self._std
+        self._drives: tuple[Robot, list[Array]] | None = None
         described = arm.described
         own = scipy.linalg.block_diag(*(
             np.linalg.cholesky(link_covariance(body, std)) if mass > 0.0 < std
@@ -835,8 +838,7 @@ class ModelErrors:
         shared = std * described.reshape(-1, 1)
         if identified is not None:
             # Known is the whole of a link, not each of the parts into which sensors cut it.
-            n = arm.robot.n
-            factor = covariance_factor(identified.covariance[:10 * n, :10 * n])
+            n, factor = arm.robot.n, np.hstack(identified.factor())
             shared = np.zeros((len(own), factor.shape[1]))
             for index, (whole, *parts) in enumerate(arm.cut_links()):
                 own[rows_of(whole)] = 0.0
@@ -844,6 +846,8 @@ class ModelErrors:
                 for part in parts:
                     place = arm.data.oMi[whole + 1].actInv(arm.data.oMi[part + 1])
                     own[rows_of(whole)] -= moved_parameters(place) @ own[rows_of(part)]
+            # Of rotors, drive gains and springs, beside the links.
+            self._drives = identified.robot, np.split(factor[10 * n:], 3)
         self._links = np.column_stack((own, shared))
         self._gather()
 
@@ -885,6 +889,8 @@ class ModelErrors:
             rest = np.zeros_like(self._reference.posture)
             self._at_rest, _ = self._arm.regressors(self._reference.posture, rest, rest)
         self._frozen = np.asarray(self._at_rest @ self._then)
+        self._dynamic = np.concatenate([
+            body.toDynamicParameters() for body in self._arm.model.inertias.tolist()[1:]])
         self._torque_std: tuple[int, Array] = -_FRESH, np.zeros(0)
 
     def outputs(self, motion: Motion) -> tuple[Array, Array]:
@@ -895,7 +901,17 @@ class ModelErrors:
 
         """
         held, torques = self._arm.regressors(*motion)
-        return held @ self.parameters - self._frozen, torques @ self.parameters
+        return held @ self.parameters - self._frozen, self._of_torques(motion, torques)
+
+    def _of_torques(self, motion: Motion, regressor: Array) -> Array:
+        """Return the errors of joint torques, given their regressor, shape (n, p) [N·m]."""
+        errors = np.asarray(regressor @ self.parameters)
+        if self._drives is not None:
+            (q, _, a), (robot, (rotors, gains, springs)) = motion, self._drives
+            torque, end = regressor @ self._dynamic + robot.spring_torque(q), self._links.shape[1]
+            errors[:, end - rotors.shape[1]:end] += a[:, None] * rotors + (
+                torque[:, None] * gains + (q - robot.springs[1])[:, None] * springs)
+        return errors
 
     def torque_std(self, stamp: int, motion: Motion) -> Array:
         """Return the standard deviations of joint torques at a stamp [ns], shape (n,) [N·m].
@@ -903,8 +919,8 @@ class ModelErrors:
         It may be one computed just before.
         """
         if not 0 <= stamp - self._torque_std[0] < _FRESH:
-            torques = self._arm.regressors(*motion)[1] @ self.parameters
-            self._torque_std = stamp, np.linalg.norm(torques, axis=1)
+            self._torque_std = stamp, np.linalg.norm(
+                self._of_torques(motion, self._arm.regressors(*motion)[1]), axis=1)
         return self._torque_std[1]
 
     def link(self, index: int, motion: Motion) -> Array:

@@ -183,7 +183,8 @@ class WrenchObserver:
         recorder: Collects samples during a tare, else None.
         remarks: Sentences on the collision geometry.
         errors: Errors of wrenches and torques due to the model.
-        gain_covariance: Covariance of the relative errors of the drive gains, shape (n, n).
+        gain_covariance: Covariance of the relative errors of drive gains that are not those of an
+            identified arm, shape (n, n).
         zero_covariance: Covariance of the zeros of the joint torques, shape (n, n) [N²·m²].
 
     """
@@ -383,10 +384,12 @@ class WrenchObserver:
 
         """
         robot, values = self.arm.robot, self.values
-        self.gain_covariance = relative_covariance(robot, gains, values.gain_std)
+        arm = identified_arm(robot, values, gains)
+        # Those of an identified arm are errors of its model, with its links.
+        self.gain_covariance = relative_covariance(robot, gains, values.gain_std) if (
+            arm is None) else np.zeros((robot.n, robot.n))
         self._arm_zero = arm_zero(robot, gains) if values.use_torque_zero else None
         self._use_zeros()
-        arm = identified_arm(robot, values, gains)
         replaced = arm is not None or self._identified
         if replaced:
             self.use_arm(arm)

@@ -522,7 +522,7 @@ class Zeroing:
             raise DataError('Joint torques are not observed; set observe_torque.')
         arm.held(rest.posture, still, still)
         model = np.array(arm.torque)
-        errors = arm.regressors(rest.posture, still, still)[1] @ observer.errors.parameters
+        errors = observer.errors.outputs((rest.posture, still, still))[1]
         return (rest.torque - model,
                 np.hstack((np.eye(len(model)), errors, model[:, None] * gains,
                            arm.tilted(rest.posture))),

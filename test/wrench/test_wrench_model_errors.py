@@ -15,7 +15,7 @@ from support.wrench_arm import FRAMES, in_blocks
 
 from benchmarks.wrench_coverage import ARMS, LAYOUTS, draws
 from benchmarks.wrench_samples import Impact, SampledArm, Stream, follow
-from robocal_ros.robot.arm_model import ArmModel, urdf_model
+from robocal_ros.robot.arm_model import ArmModel, link_parameters, urdf_model
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.wrench.fusion import Fusion
 from robocal_ros.wrench.model import ImuLink, ModelErrors, Motion, SensedArm, TareReference
@@ -193,6 +193,8 @@ def test_an_identified_arm_is_as_certain_as_its_result() -> None:
     motion = motions()[0]
     by_description = np.linalg.norm(made.errors.outputs(motion)[1], axis=1)
     covariance = urdf_model(robot, 0.001, np.zeros((6, 6))).covariance
+    # Rotors are identified, too.
+    covariance[60:] = covariance[:, 60:] = 0.0
     made.use_arm(ArmModel(robot, covariance, 'test', True))
     held, torques = made.errors.outputs(motion)
     # What is proximal to the first joint that a sensor follows is known as a whole.
@@ -203,6 +205,31 @@ def test_an_identified_arm_is_as_certain_as_its_result() -> None:
     made.use_arm(None)
     np.testing.assert_allclose(
         np.linalg.norm(made.errors.outputs(motion)[1], axis=1), by_description)
+
+
+def test_drive_gains_and_the_links_that_go_with_them_leave_torques_known() -> None:
+    """If all links are lighter by what all scales are larger, torques are as they were."""
+    made, robot, n = observer(), arm('robocal').robot(), 6
+    links, known = link_parameters(robot).ravel(), []
+    for gain in (0.03, 0.0):
+        change = np.concatenate((-0.03 * links, np.zeros(n), np.full(n, gain), np.zeros(n)))
+        made.use_arm(ArmModel(robot, np.outer(change, change), 'test', True))
+        held, torques = made.errors.outputs(motions()[0])
+        assert np.abs(held[4]).max() > 0.1
+        known.append(np.linalg.norm(torques, axis=1))
+        np.testing.assert_allclose(made.errors.torque_std(0, motions()[0]), known[-1])
+    assert (known[0] < 1e-6 * known[1]).all()
+
+
+def test_rotors_and_springs_of_an_identified_arm_are_errors_of_its_torques() -> None:
+    made, robot, (q, v, a) = observer(), arm('robocal').robot(), motions()[0]
+    robot.springs = np.stack((np.full(6, 2.0), np.full(6, 0.4)))
+    covariance = np.zeros((78, 78))
+    covariance[61, 61], covariance[74, 74] = 0.02**2, 0.3**2
+    made.use_arm(ArmModel(robot, covariance, 'test', True))
+    np.testing.assert_allclose(
+        np.linalg.norm(made.errors.outputs((q, v, a))[1], axis=1),
+        [0.0, 0.02 * abs(a[1]), 0.3 * abs(q[2] - 0.4), 0.0, 0.0, 0.0], atol=1e-12)
 
 
 def test_a_link_with_an_imu_has_the_errors_of_its_body() -> None:

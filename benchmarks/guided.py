@@ -103,7 +103,7 @@ class _Node:
                     return True, expected_text(gains)
             text = f'{len(cell.plan(what, **detail)[0]) * STEP:.0f} s with rests. '
             return True, text if kind == 'friction' else text + expected_text(
-                cell.expected(kind, self._values, cell.load.mass, gains), after_gains=after_gains)
+                cell.expected(kind, self._values, cell.load.mass, gains))
         except RobocalError as error:
             return True, text + refused_text(error)
 

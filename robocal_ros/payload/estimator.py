@@ -420,22 +420,16 @@ _WORD = 'Expected verdict: '
 NARROWLY = 'fail, narrowly'
 """Expected verdict of a run that may pass: limits are missed by less than previews err."""
 # Factors within which most deviations that runs state are of what previews expect: usually, and
-# for drive gains of an arm whose friction is a guess, and with such gains.
+# for drive gains of an arm that was never identified, whose friction is a guess, and with them.
 _ACCURACY, _GUESSED = 1.5, 3.0
 
 
-def expected_text(result: CalibrationResult, *, after_gains: bool = False) -> str:
-    """Return an expected result in a sentence or more.
-
-    Args:
-        result: The expected result.
-        after_gains: Whether its drive gains are expected ones, too.
-
-    """
+def expected_text(result: CalibrationResult) -> str:
+    """Return an expected result in a sentence or more."""
     if result.verdict is not Verdict.PASS:
         missed = [check for check in result.checks if not check.passed]
-        factor = _GUESSED if after_gains or (result.kind == DRIVE_GAINS and not any(
-            item.kind == ARM and item.sha256 for item in result.inputs)) else _ACCURACY
+        known = {item.kind for item in result.inputs if item.sha256} | {result.kind}
+        factor = _GUESSED if DRIVE_GAINS in known and ARM not in known else _ACCURACY
         word = NARROWLY if missed and all(
             check.limit / factor <= check.value <= check.limit * factor
             for check in missed) else result.verdict.value

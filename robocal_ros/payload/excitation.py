@@ -906,7 +906,7 @@ def _gain_checks(
     low, high = PLAUSIBLE_GAINS if unit else (0.0, np.inf)
     worst = int(np.argmax(np.where(known, np.abs(np.log(np.maximum(gain, 1e-9))), 0.0)))
     return [
-        Check('gains identified', bool(known.any()), float(known.sum()), 1.0, '1',
+        Check('gains identified', bool(known.any()), float(shares[best]), MAX_GAIN_STD, '1',
               f'{int(known.sum())} of {len(gain)} drive gains are identified; that of '
               f"'{joint_names[best]}' is known best, to {100.0 * shares[best]:.1f} % (limit "
               f'{100.0 * MAX_GAIN_STD:.1f} %). A heavier load, a faster motion or a more accurate '

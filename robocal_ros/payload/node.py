@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy
@@ -114,14 +115,10 @@ class PayloadIdentification(ArmNode):
         return PayloadProcedure(
             arm, PreviewRecorder(self.joints), PreviewReport(self.status), self.values)
 
-    async def _expected(
-        self, by: Estimator, arm: PreviewArm, mass: float | None = None,
-        gains: CalibrationResult | None = None,
-    ) -> str:
+    async def _expected(self, *given: Any) -> str:
         """Return what an estimate will state; arguments as for ``_foreseen``."""
         try:
-            return estimator.expected_text(
-                await self._foreseen(by, arm, mass, gains), after_gains=gains is not None)
+            return estimator.expected_text(await self._foreseen(*given))
         except RobocalError as error:
             return estimator.refused_text(error)
 

@@ -59,7 +59,9 @@ class Inputs:
         """Return the inputs that are left once drive gains are calibrated, and these."""
         used = {kind: item for kind, item in self.used.items() if item is not self.gains
                 and DRIVE_GAINS not in {own.kind for own in item.inputs}}
-        return replace(self, used={**used, gains.kind: gains}, gains=gains, stale=())
+        listed = (item for item in self.listed if item.kind != gains.kind)
+        return replace(self, used={**used, gains.kind: gains}, gains=gains, stale=(),
+                       listed=(*listed, gains.as_input()))
 
 
 def choose(

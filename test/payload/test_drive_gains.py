@@ -308,12 +308,14 @@ def test_inputs_that_drive_gains_make_stale_are_not_used_with_them(usual):
     friction, reference = (replace(gains, kind=kind, inputs=(Input(DRIVE_GAINS, 'none', ''),))
                            for kind in ('friction', 'payload_reference'))
     payload = replace(gains, kind='payload', inputs=())
-    before = Inputs({item.kind: item for item in (arm, friction, reference, payload)}, gains=arm,
-                    stale=('The friction result is stale.',))
+    before = Inputs(
+        {item.kind: item for item in (arm, friction, reference, payload)}, gains=arm,
+        listed=(Input(DRIVE_GAINS, 'none', ''),), stale=('The friction result is stale.',))
     after = before.with_gains(gains)
     assert set(after.used) == {'payload', DRIVE_GAINS}
     assert after.gains is after.get(DRIVE_GAINS) is gains
     assert not after.stale
+    assert [item.sha256 for item in after.listed] == [gains.sha256]
 
 
 def test_a_link_without_mass_is_no_obstacle(usual):

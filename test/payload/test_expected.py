@@ -117,20 +117,21 @@ def test_efforts_that_nobody_calibrated_are_expected_to_fail(record: Record) -> 
     assert 'drive gains' in ' '.join(found.reasons)
 
 
-@pytest.mark.parametrize(('kind', 'arm', 'after_gains', 'missed', 'word'), [
-    ('payload', '', False, 1.4, 'fail, narrowly'), ('payload', '', False, 1.6, 'fail'),
+@pytest.mark.parametrize(('kind', 'known', 'missed', 'word'), [
+    ('payload', (), 1.4, 'fail, narrowly'), ('payload', (), 1.6, 'fail'),
     # Without an identified arm, the friction behind drive gains is a guess.
-    ('payload', '', True, 2.8, 'fail, narrowly'), ('payload', '', True, 3.2, 'fail'),
-    (DRIVE_GAINS, '', False, 2.8, 'fail, narrowly'), (DRIVE_GAINS, 'known', False, 1.6, 'fail')])
+    ('payload', (DRIVE_GAINS,), 2.8, 'fail, narrowly'), ('payload', (DRIVE_GAINS,), 3.2, 'fail'),
+    ('payload', (DRIVE_GAINS, ARM), 1.6, 'fail'),
+    (DRIVE_GAINS, (), 2.8, 'fail, narrowly'), (DRIVE_GAINS, (ARM,), 1.6, 'fail')])
 def test_a_limit_that_is_missed_by_less_than_previews_err_is_missed_narrowly(
-    record: Record, kind: str, arm: str, after_gains: bool, missed: float, word: str
+    record: Record, kind: str, known: tuple[str, ...], missed: float, word: str
 ) -> None:
     found = replace(expected_result(
         PAYLOAD, record.robot, VALUES, Inputs(), motion(record), resting(record, 0.1), TOOL.mass
-    ), kind=kind, inputs=(Input(ARM, 'an arm', arm),))
+    ), kind=kind, inputs=tuple(
+        Input(name, name, name if name in known else '') for name in (ARM, DRIVE_GAINS)))
     narrow = Check('torque error', False, 0.3 * missed, 0.3, 'N·m', 'Not fit. Too wide.')
-    text = expected_text(
-        replace(found, checks=(*found.checks, narrow)), after_gains=after_gains)
+    text = expected_text(replace(found, checks=(*found.checks, narrow)))
     assert verdict_in(text) == word
     assert objection_in(text) == f'Expected verdict {word}: Not fit'
     # Another reason, such as one without a limit that could be near, decides.

@@ -407,9 +407,14 @@ class Guide:
             print_line(f'{step.title}: {answer.message}', 'green' if answer.success else 'red')
             print_line(f'  Took {monotonic() - began:.0f} s, planned {step.seconds:.0f} s.', 'dim')
             if not answer.success:
-                # What is the same motion would fail again, whatever it is used for.
+                # What is the same motion would fail again, whatever it is used for, and so would
+                # what needs more that is known already.
+                facts = self._facts()
                 self._ruled |= {other: answer.message for other in self._steps
-                                if other.title == step.title}
+                                if other.title == step.title or (
+                                    other.needs <= facts
+                                    and (other.procedure, other.verb, other.parameters) == (
+                                        step.procedure, step.verb, step.parameters))}
                 return '' if answer.message.startswith('Verdict ') else answer.message
             self._again.discard(registry.procedures()[step.procedure].kind)
         answers.done = sorted(plan.KEPT & (({*answers.done} - step.ends) | step.yields))

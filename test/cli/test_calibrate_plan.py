@@ -301,6 +301,20 @@ def test_a_motion_that_failed_is_not_repeated_for_another_use() -> None:
     assert set(bare) <= set(guide._ruled)
 
 
+def test_what_failed_is_not_repeated_as_if_more_were_known() -> None:
+    """Drive gains that are stated are known before and after: the motion would be the same."""
+    guide = Guide(WEIGHED, lambda *_: 'pass', PayloadParameters(gain_std=0.002))
+    guide._options = SimpleNamespace(yes=None, answers=None)
+    (step,) = guide._planned()
+    prepare, guide._prepare = guide._prepare, lambda step: SimpleNamespace(
+        call=lambda service, show: SimpleNamespace(success=False, message='Verdict fail: so.'))
+    guide._carried_out(step)
+    guide._prepare = prepare
+    failed = {step.title for step, why in guide._ruled.items() if why.startswith('Verdict')}
+    assert failed == {step.title, f'{step.title} with calibrated drive gains'}
+    assert guide.titles() == ['payload by joint torques in a fast motion']
+
+
 def test_good_efforts_need_no_chain() -> None:
     guide = Guide(WEIGHED, lambda *_: 'pass', PayloadParameters(gain_std=0.002))
     assert guide.titles() == ['payload by joint torques at constant speed']

@@ -15,7 +15,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros import registry
 from robocal_ros.arm import PreviewArm, PreviewRecorder, PreviewReport
-from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.errors import CancelledError, ConfigurationError, RobocalError
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages import (
     Recording,
@@ -119,6 +119,8 @@ class PayloadIdentification(ArmNode):
         """Return what an estimate will state; arguments as for ``_foreseen``."""
         try:
             return estimator.expected_text(await self._foreseen(*given))
+        except CancelledError:
+            raise
         except RobocalError as error:
             return estimator.refused_text(error)
 
@@ -195,6 +197,8 @@ class PayloadIdentification(ArmNode):
         await self._rehearsal(calibration).excitation()
         try:
             gains = await self._foreseen(estimator.GAINS, calibration)
+        except CancelledError:
+            raise
         except RobocalError as error:
             return f'Drive gains. {estimator.refused_text(error)}'
         if gains.verdict is not Verdict.PASS:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,9 @@ from support.live_cell import (
 from support.live_graph import JOINTS, Client, payload_node, seconds
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import MarkerArray
+
+from robocal_ros.errors import CancelledError
+from robocal_ros.payload.node import PayloadIdentification
 
 START = {PAYLOAD: payload_node, FRICTION: friction_node, COMPLIANCE: compliance_node}
 WRIST = {'sensor_frame': 'ft_wrist', 'poses': 6}
@@ -120,3 +125,13 @@ def test_a_preview_after_gains_that_can_not_be(
     cell = cell_of(PAYLOAD)
     cell.use(**parameters)
     assert words in cell.refused(cell.begin('preview_after_gains'))
+
+
+def test_a_preview_that_is_cancelled_while_it_estimates_ends() -> None:
+    """It does not say that the estimate is expected to be refused."""
+    async def stopped(*_: Any) -> None:
+        raise CancelledError('Cancelled on request.')
+
+    node: Any = SimpleNamespace(_foreseen=stopped)
+    with pytest.raises(CancelledError):
+        asyncio.run(PayloadIdentification._expected(node))

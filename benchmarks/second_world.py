@@ -13,7 +13,7 @@ map of a body is a body.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -343,8 +343,9 @@ EFFECTS: dict[str, tuple[float, float, float]] = {
     'sag': (5e-4, 2e-3, 0.8), 'bending': (5e-4, 2e-3, 0.6), 'zeros': (2.5e-4, 1e-3, 0.6),
     # Drives: share of the joint's inertia; shares of the torque, of Coulomb friction; Hz; s.
     'rotor': (0.1, 1.0, 0.8), 'gains': (0.10, 0.15, 0.3), 'small gains': (0.0025, 0.01, 0.6),
-    'offsets': (0.05, 0.4, 0.6), 'saturation': (0.005, 0.04, 0.5),
-    'effort steps': (2e-4, 4e-3, 0.6), 'effort filter': (10.0, 60.0, 0.5),
+    'offsets': (0.05, 0.4, 0.6), 'offset drift': (1e-3, 1e-2, 0.5),
+    'saturation': (0.005, 0.04, 0.5), 'effort steps': (2e-4, 4e-3, 0.6),
+    'effort filter': (10.0, 60.0, 0.5),
     'effort delay': (1e-3, 2.5e-2, 0.8), 'current': (5.0, 20.0, 0.25),
     # Friction: rad/s, shares of Coulomb friction, of the load, exponent, rad.
     'Stribeck': (0.02, 0.3, 0.8), 'load friction': (0.025, 0.1, 0.7),
@@ -414,7 +415,8 @@ class World:
         rotor: Reflected inertia of the rotors in the efforts, shape (n,) [kg·m²].
         gain: Reported over true torque at small torques, shape (n,).
         constant: Torque per reported effort by the maker, shape (n,) [1 or N·m/A].
-        offset: Offset of the efforts, shape (n,) [N·m].
+        offset: Offset of the efforts of cold drives, shape (n,) [N·m].
+        offsets: The same in the last motion, shape (k, n).
         slope: The same as ``gain`` over the torques of the last motion, shape (n,).
         factor: Friction over its nominal value in the last motion, shape (k, n), at ``moments``.
         clock: Time [s].
@@ -497,6 +499,8 @@ class World:
         sides = 1.0 + plain.uniform(-0.1, 0.1, n) * np.array([[1.0], [-1.0]])
         self.coulomb = coulomb * sides
         self.offset = coulomb * self._spread('offsets', n, -1.0, 1.0)
+        # Zeros of torque and current sensors move as the drives warm up.
+        self.drift = self.typical * self._spread('offset drift', n, -1.0, 1.0)
         self.viscous = coulomb * plain.uniform(0.5, 1.5, n) * sides[::-1]
         rise = self._drawn('Stribeck')
         self.breakaway = rise.uniform(0.1, 1.0, n) * ('Stribeck' in self.effects)
@@ -567,7 +571,8 @@ class World:
 
         """
         rows = np.flatnonzero(np.abs(self.speed[:, joint]) > 1e-3)
-        factor = self.factor[rows if row is None else rows[-1] if row < 0 else row, joint].mean()
+        at = rows if row is None else rows[-1] if row < 0 else row
+        factor, offset = (one[at, joint].mean() for one in (self.factor, self.offsets))
         load = self.carried[rows[::max(1, len(rows) // 400)], joint]
         speeds, loads = np.zeros((2, len(speed) * len(load), self.carried.shape[1]))
         speeds[:, joint] = np.repeat(speed, len(load))
@@ -575,7 +580,7 @@ class World:
         mean = self.sliding(speeds, loads)[:, joint].reshape(len(speed), -1).mean(axis=1)
         if not reported:
             mean = mean - self.load[joint] * self.driven[joint] * load.mean()
-        torque = self.slope[joint] * mean * factor + self.offset[joint]
+        torque = self.slope[joint] * mean * factor + offset
         return np.asarray(torque / (1.0 if reported else self.moving_gain[joint]))
 
     @property
@@ -587,19 +592,20 @@ class World:
         """
         return self.slope * (1.0 + self.load * self.driven * self.factor.mean(axis=0))
 
-    def _slow_states(self, v: Array, step: float) -> Array:
-        """Follow warmth and rest through a motion; return the factors of friction, (k, n)."""
+    def _slow_states(self, v: Array, step: float) -> Iterable[Array]:
+        """Follow warmth and rest through a motion; return factors of friction, and offsets."""
         stride = max(1, round(_SLOW / step))
-        found = np.empty((len(v[::stride]), v.shape[1]))
+        found = np.empty((2, len(v[::stride]), v.shape[1]))
         for row, moves in enumerate(np.abs(v[::stride]) > 2e-3):
             self.warmth += (moves - self.warmth) * stride * step / self.warm_time
             self.rested += np.where(moves, -self.rested / 6.0, (1.0 - self.rested) / 15.0) * (
                 stride * step)
             self.cooled -= moves * self.cooled * stride * step / self.warm_time
-            found[row] = (1.0 + self.warming * self.warmth) * (
-                1.0 + self.pause * self.rested) * (1.0 + self.cold * self.cooled)
+            found[:, row] = (1.0 + self.warming * self.warmth) * (
+                1.0 + self.pause * self.rested) * (1.0 + self.cold * self.cooled), (
+                    self.offset + self.drift * self.warmth)
         at = np.arange(len(v)) / stride
-        return np.column_stack([np.interp(at, np.arange(len(found)), one) for one in found.T])
+        return (_at(at, np.arange(1.0 * found.shape[1]), one) for one in found)
 
     def _bristles(self, travel: Array) -> Array:
         """Return the share of dry friction that is built up, from -1 to 1, shape (k, n)."""
@@ -651,7 +657,7 @@ class World:
                 (bend, turning, np.asarray(np.gradient(turning, step, axis=0))), beyond)
         carried = np.einsum('kni,ni->kn', about, arm.axis)
         self.carried, self.speed = carried, v
-        self.factor = self._slow_states(v, step)
+        self.factor, self.offsets = self._slow_states(v, step)
         built = self._bristles(np.diff(q, axis=0, prepend=q[:1]))
         slide = self.dry(np.where(v == 0.0, built, v), carried)
         side = np.where(v < 0.0, self.viscous[1], self.viscous[0])
@@ -662,7 +668,7 @@ class World:
         signal, size = self.gain * bent * torque, torque**2 + 1e-12
         self.slope = self.gain * (bent * size).sum(axis=0) / size.sum(axis=0)
         time, seen = self._sampled(len(q), step, rate, generator)
-        effort = self._effort(signal + self.offset, step, time, generator)
+        effort = self._effort(signal + self.offsets, step, time, generator)
         grain, at = self.effects.get('encoder', 1e-6), np.arange(len(q)) * step
         position = _at(time, at, q) + self.zeros
         position = grain * np.round(position / grain)

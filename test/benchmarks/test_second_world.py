@@ -124,8 +124,9 @@ OWN = {
     'links off together': {'links', 'beyond', 'excess'},
     'tilt': {'gravity'}, 'large tilt': {'gravity'}, 'sag': {'compliance'},
     'bending': {'compliance'}, 'zeros': {'zeros'}, 'rotor': {'rotor'}, 'gains': {'gain'},
-    'small gains': {'gain'}, 'offsets': {'offset'}, 'current': {'constant'},
-    'Stribeck': {'breakaway', 'bend_speed'}, 'load friction': {'load'},
+    'small gains': {'gain'}, 'offsets': {'offset'}, 'offset drift': {'drift'},
+    'current': {'constant'}, 'Stribeck': {'breakaway', 'bend_speed'},
+    'load friction': {'load'},
     'driven friction': {'driven'}, 'sublinear': {'exponent'}, 'warming': {'warming'},
     'pause': {'pause'}, 'cold start': {'cold'}, 'ripple': {'ripple'}, 'presliding': {'slide'},
     'F/T gain': {'calibration'}, 'F/T rotation': {'calibration'},
@@ -160,6 +161,19 @@ def test_friction_is_higher_after_an_hour_and_falls_in_motion() -> None:
         world.factor[-1], 1.0 + begin * np.exp(-60.0 / world.warm_time), rtol=0.01)
     world.run(q, 1e-3, 100.0)
     assert np.all(world.factor[0] < 1.0 + begin)
+
+
+def test_offsets_of_efforts_drift_as_the_drives_warm_up() -> None:
+    arm = read_arm('UR10')
+    phase = np.linspace(0.0, 40.0 * np.pi, 60000)[:, None]
+    q = np.array(ARMS['UR10'].home) + 0.1 * (1.0 - np.cos(phase))
+    found = []
+    for effects in ({}, {'offset drift': 0.01}):
+        world = World(arm, 5, effects)
+        found.append(world.run(q, 1e-3, 100.0).effort)
+    drift = world.drift * (1.0 - np.exp(-60.0 / world.warm_time))
+    np.testing.assert_allclose((found[1] - found[0])[[0, -1]], [np.zeros(6), drift],
+                               rtol=0.05, atol=1e-3 * np.abs(drift).max())
 
 
 def test_the_world_imports_neither_product_nor_simulator() -> None:

@@ -1041,7 +1041,9 @@ def friction_terms(
     speed, direction = np.abs(blocks.centre.velocity), np.sign(blocks.centre.velocity)
     change = values.friction_change_std
     turned = _since_reversal(blocks.centre.position, direction)
-    shapes = [('drift of friction', change, size * np.linspace(-0.5, 0.5, len(speed))[:, None]),
+    drift = size * np.linspace(-0.5, 0.5, len(speed))[:, None]
+    # Both directions may change alike, or the zero of the efforts.
+    shapes = [('drift of friction', change, drift), ('drift of offset', change, direction * drift),
               *((f'build-up of friction over {angle} rad', _DRY * change,
                  size * np.exp(-turned / angle)) for angle in _BUILD_UPS)]
     relative = speed / np.maximum(speed.max(axis=0), 1e-9)

@@ -282,6 +282,16 @@ def test_a_prior_is_contradicted_by_three_deviations_however_little_is_told(
     assert (wider[0] > std[0]) is np.bool_(widens)
 
 
+def test_offsets_of_efforts_that_drift_leave_the_payload_sharp(usual):
+    samples = usual.joints(1)
+    drift = np.outer(np.linspace(-0.1, 0.1, len(samples)), [1.0, 1.0, 0.7, 0.3, 0.3, 0.1])
+    result = excitation.estimate(
+        usual.robot, replace(samples, effort=samples.effort + drift),
+        replace(WITH_PRIORS, excitation_source='torque'))
+    assert result.parameter('mass').std < 0.003
+    assert deviates(result).max() < 4.0
+
+
 # ----------------------------------------------------------------------- reference run
 
 

@@ -110,11 +110,18 @@ _DRY = 5.0
 
 # Share of the largest singular value below which shapes of slow ripple are the same.
 _SAME_SHAPE = 1e-3
-# Factors of its prior standard deviations that are considered.
-_SMOOTHER = (0.03, 0.06, 0.125, 0.25, 0.5, 1.0)
+_CALIBRATION = 'calibration'
+# Starts of the names of nuisance parameters that are errors of one kind, and their sizes relative
+# to the stated ones that are considered: any is as likely as any other, with the stated mean
+# square. All kinds take this many turns.
+_KINDS = (RIPPLE, _CALIBRATION, 'cable', 'compliance', 'bending', TILT, 'drift of friction',
+          'drift of offset', 'build-up of friction', 'rise of friction', 'sublinear friction',
+          'load-dependent friction', UNEVEN)
+_SIZES = np.geomspace(1e-3, 1.0, 12)
+_SIZES /= rms(_SIZES)
+_TURNS = 4
 
 _LATE = 0.5
-_CALIBRATION = 'calibration'
 CHANGE = 'change of friction'
 """First words of the names of changes of identified friction."""
 
@@ -217,25 +224,39 @@ def widened_std(
     return wider
 
 
-def ripple_factor(std: Array, value: Array, covariance: Array) -> float:
-    """Return by how much narrower the prior of slow ripple is than stated.
+def likely_sizes(
+    names: Sequence[str], std: Array, value: Array, covariance: Array
+) -> Array:
+    """Return by how much errors of each kind are larger or smaller than stated, shape (s,).
 
-    The square of this common factor of all joints is the mean over ``_SMOOTHER`` by the likelihood
-    of the data under each (MacKay, as for ``widened_std``).
+    Errors of one kind, such as elements of a calibration matrix or the same effect in all joints,
+    share a factor of their standard deviations. Its square is the mean over ``_SIZES`` by the
+    likelihood of the data (MacKay, as for ``widened_std``), given the factors of the other kinds,
+    which take turns. Where the data do not tell, it is 1.
 
     Args:
-        std: Prior standard deviations of the amplitudes, shape (s,).
-        value: Their estimates, shape (s,).
-        covariance: Covariance of these, shape (s, s).
+        names: Names of the parameters, shape (s,).
+        std: Their prior standard deviations, shape (s,).
+        value: Estimates, shape (s,).
+        covariance: Their covariance, shape (s, s).
 
     """
     known = scaled_inverse(covariance / np.outer(std, std))
-    told, axes = np.linalg.eigh(known - np.eye(len(std)))
-    told, drawn = np.maximum(told, 0.0), (axes.T @ known @ (value / std))**2
-    squares = np.square(_SMOOTHER)[:, None]
-    evidence = 0.5 * (squares * drawn / (1.0 + squares * told) - np.log1p(squares * told)).sum(
-        axis=1)
-    return float(np.sqrt(np.average(squares[:, 0], weights=np.exp(evidence - evidence.max()))))
+    told, drawn, factor = known - np.eye(len(std)), known @ (value / std), np.ones_like(std)
+    kinds = [own for kind in _KINDS
+             if (own := np.array([name.startswith(kind) for name in names])).any()]
+    for own in kinds * _TURNS:
+        # What the data tell of this kind, whatever the others are within their priors.
+        share = np.linalg.solve(told[np.ix_(~own, ~own)] + np.diag(factor[~own]**-2.0),
+                                told[np.ix_(~own, own)])
+        alone, axes = np.linalg.eigh(told[np.ix_(own, own)] - told[np.ix_(own, ~own)] @ share)
+        along, alone = (axes.T @ (drawn[own] - share.T @ drawn[~own]))**2, np.maximum(alone, 0.0)
+        squares = np.square(_SIZES)[:, None]
+        evidence = 0.5 * (squares * along / (1.0 + squares * alone)
+                          - np.log1p(squares * alone)).sum(axis=1)
+        factor[own] = np.sqrt(np.average(
+            squares[:, 0], weights=np.exp(evidence - evidence.max())))
+    return factor
 
 
 def joint_terms(
@@ -470,7 +491,7 @@ class Rows:
         causes: Returns columns of possible causes of a lack of fit, shape (channels, k, q), by
             name.
         contradicted: Names of unknowns whose prior was widened.
-        narrowed: Whether the priors of slow ripple are as narrow as the data call for.
+        sized: Whether the priors have the sizes that the data call for.
 
     """
 
@@ -493,7 +514,7 @@ class Rows:
     limits: Array | None = None
     causes: Callable[[], Mapping[str, Array]] = dict
     contradicted: frozenset[str] = frozenset()
-    narrowed: bool = False
+    sized: bool = False
 
     @property
     def width(self) -> int:
@@ -555,7 +576,7 @@ class Rows:
     def widened(self, value: Array, covariance: Array) -> Rows:
         """Return the problem with wider priors where data contradict them; see ``widened_std``.
 
-        The first time, those of slow ripple become narrower; see ``ripple_factor``.
+        The first time, all get the sizes that the data call for; see ``likely_sizes``.
 
         Args:
             value: Estimates, those of nuisance parameters last, shape (q,).
@@ -568,11 +589,10 @@ class Rows:
                                   np.diag(covariance)[own], self.contradicted)
         wider = {name for name, now, before in zip(self.names, std, self.std, strict=True)
                  if now > before}
-        at = np.flatnonzero([name.startswith(RIPPLE) for name in self.names])
-        if len(at) and not self.narrowed:
-            part = at - len(self.names)
-            std[at] *= ripple_factor(self.std[at], value[part], covariance[np.ix_(part, part)])
-        return replace(self, std=std, contradicted=self.contradicted | wider, narrowed=True)
+        if not self.sized:
+            std[width:] *= likely_sizes(self.names[width:], self.std[width:], value[own],
+                                        covariance[own, own])
+        return replace(self, std=std, contradicted=self.contradicted | wider, sized=True)
 
     def condensed(self, used: Flags) -> Rows:
         """Return an equivalent problem with few rows: the triangular factor of each channel.

@@ -37,6 +37,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     Rows,
     joint_terms,
+    likely_sizes,
     torque_rows,
     validated,
     widened_std,
@@ -280,6 +281,36 @@ def test_a_prior_is_contradicted_by_three_deviations_however_little_is_told(
     std = np.array([0.005])
     wider = widened_std(['tilt'], std, deviations * np.sqrt(told) * std, (1.0 - told) * std**2)
     assert (wider[0] > std[0]) is np.bool_(widens)
+
+
+@pytest.mark.parametrize('sizes', [(0.03, 1.5), (2.0, 0.1)])
+def test_errors_of_one_kind_are_as_large_as_the_data_show(sizes):
+    """Two kinds of errors that are seen together, through noise."""
+    names = [f'cable, {i}' for i in range(6)] + [f'calibration, {i}' for i in range(36)]
+    kinds, std = np.repeat(range(2), [6, 36]), np.full(42, 0.02)
+    found = []
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        seen = 1000.0 * generator.normal(size=(60, 42))
+        errors = std * np.array(sizes)[kinds] * generator.normal(size=42)
+        covariance = np.linalg.inv(seen.T @ seen + np.diag(std**-2.0))
+        value = covariance @ seen.T @ (seen @ errors + generator.normal(size=60))
+        found.append(likely_sizes(names, std, value, covariance)[[0, -1]])
+    np.testing.assert_allclose(np.median(found, axis=0), sizes, rtol=0.35)
+
+
+def test_errors_that_the_data_do_not_show_keep_their_stated_size():
+    std = np.array([0.02, 0.02, 0.1, 3.0])
+    names = ['cable, force x', 'cable, force y', 'tilt of the base 1', 'arm 0']
+    np.testing.assert_allclose(likely_sizes(names, std, np.zeros(4), np.diag(std**2)), 1.0)
+
+
+def test_an_exact_sensor_locates_its_load_as_one_of_known_calibration():
+    record = Record('robocal', replace(TOOL, mass=8.0), exciting())
+    stated = np.array([
+        [estimated(record, 'wrench', replace(WITH_PRIORS, sensor_gain_std=std), 1).parameter(
+            name).std for name in ('com_x', 'com_y', 'com_z')] for std in (0.0, 0.01)])
+    np.testing.assert_array_less(stated[1], 1.03 * stated[0])
 
 
 def test_offsets_of_efforts_that_drift_leave_the_payload_sharp(usual):

@@ -369,8 +369,16 @@ def test_a_browser_shows_the_page_and_cancels(told: Told, view: View) -> None:
         until(view, page.get_by_role('progressbar', name='Progress of payload').is_visible)
         # The library's own buttons have no names: settings, and its remark on software rendering.
         assert [item for item in serious(page) if not item.startswith('button-name')] == []
-        page.get_by_text('Cancel and hold the arm').click()
+        # A second browser, such as a phone's, shows the same and cancels as well; the first one
+        # follows.
+        other = browser.new_context().new_page()
+        other.goto(view.address, timeout=120_000)
+        until(view, other.get_by_text('Posture 4 of 10.').first.is_visible, timeout=120.0)
+        other.get_by_text('Cancel and hold the arm').click()
         until(view, lambda: told.cancelled)
+        told.say('~/status', status('idle', 'Held in posture 4.'))
+        for one in (page, other):
+            until(view, one.get_by_text('Held in posture 4.').first.is_visible)
 
 
 @pytest.mark.parametrize(('host', 'port', 'words'), [

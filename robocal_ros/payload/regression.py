@@ -110,13 +110,13 @@ _DRY = 5.0
 
 # Share of the largest singular value below which shapes of slow ripple are the same.
 _SAME_SHAPE = 1e-3
-_CALIBRATION = 'calibration'
+_CALIBRATION, _RATIO = 'calibration', 'ratio of gains'
 # Starts of the names of nuisance parameters that are errors of one kind, and their sizes relative
 # to the stated ones that are considered: any is as likely as any other, with the stated mean
 # square. All kinds take this many turns.
-_KINDS = (RIPPLE, _CALIBRATION, 'cable', 'compliance', 'bending', TILT, 'drift of friction',
-          'drift of offset', 'build-up of friction', 'rise of friction', 'sublinear friction',
-          'load-dependent friction', UNEVEN)
+_KINDS = (RIPPLE, _CALIBRATION, _RATIO, 'cable', 'compliance', 'bending', TILT,
+          'drift of friction', 'drift of offset', 'build-up of friction', 'rise of friction',
+          'sublinear friction', 'load-dependent friction', UNEVEN)
 _SIZES = np.geomspace(1e-3, 1.0, 12)
 _SIZES /= rms(_SIZES)
 _TURNS = 4
@@ -230,9 +230,10 @@ def likely_sizes(
     """Return by how much errors of each kind are larger or smaller than stated, shape (s,).
 
     Errors of one kind, such as elements of a calibration matrix or the same effect in all joints,
-    share a factor of their standard deviations. Its square is the mean over ``_SIZES`` by the
-    likelihood of the data (MacKay, as for ``widened_std``), given the factors of the other kinds,
-    which take turns. Where the data do not tell, it is 1.
+    share a factor of their standard deviations. With it their variances, given the data, have the
+    sum that is the mean over ``_SIZES`` by the likelihood of the data (MacKay, as for
+    ``widened_std``), given the factors of the other kinds, which take turns. Where the data do not
+    tell, it is 1.
 
     Args:
         names: Names of the parameters, shape (s,).
@@ -252,10 +253,11 @@ def likely_sizes(
         alone, axes = np.linalg.eigh(told[np.ix_(own, own)] - told[np.ix_(own, ~own)] @ share)
         along, alone = (axes.T @ (drawn[own] - share.T @ drawn[~own]))**2, np.maximum(alone, 0.0)
         squares = np.square(_SIZES)[:, None]
-        evidence = 0.5 * (squares * along / (1.0 + squares * alone)
-                          - np.log1p(squares * alone)).sum(axis=1)
-        factor[own] = np.sqrt(np.average(
-            squares[:, 0], weights=np.exp(evidence - evidence.max())))
+        left = squares / (1.0 + squares * alone)
+        evidence = 0.5 * (left * along - np.log1p(squares * alone)).sum(axis=1)
+        left = left.sum(axis=1)
+        factor[own] = np.sqrt(np.interp(
+            np.average(left, weights=np.exp(evidence - evidence.max())), left, squares[:, 0]))
     return factor
 
 
@@ -1199,8 +1201,9 @@ def _gain_terms(reading: Array, std: float) -> Iterator[Term]:
     """
     lever = lever_arm(reading)
     to, of = (np.repeat([1.0, arm], 3) for arm in (max(lever, _SENSOR_ARM), lever))
-    for part, kind in enumerate(('force', 'torque')):
-        yield f'gain of {kind}', std, reading * (np.arange(6) // 3 == part)
+    # Gains of force and of torque, by their mean and their difference, of which the data tell.
+    sides = reading * np.repeat([1.0, -1.0], 3)
+    yield from (('gain', np.sqrt(0.5) * std, reading), (_RATIO, np.sqrt(0.5) * std, sides))
     for row, column in np.ndindex(6, 6):
         alike = row // 3 == column // 3
         yield (f'{_CALIBRATION} of {CHANNELS[row]} by {CHANNELS[column]}', std,

@@ -313,6 +313,16 @@ def test_an_exact_sensor_locates_its_load_as_one_of_known_calibration():
     np.testing.assert_array_less(stated[1], 1.03 * stated[0])
 
 
+def test_an_exact_sensor_does_not_weigh_by_its_ratio_of_gains():
+    """Only forces weigh; what torques tell of gains is mostly noise."""
+    record = Record('robocal', replace(TOOL, mass=3.0), exciting())
+    errors = np.array([[
+        estimated(record, 'wrench', replace(WITH_PRIORS, sensor_gain_std=std), seed).parameter(
+            'mass').value - 3.0 for std in (0.0, 0.005)] for seed in range(4)])
+    known, stated = np.sqrt(np.mean(errors**2, axis=0))
+    assert stated < 4.0 * known
+
+
 def test_offsets_of_efforts_that_drift_leave_the_payload_sharp(usual):
     samples = usual.joints(1)
     drift = np.outer(np.linspace(-0.1, 0.1, len(samples)), [1.0, 1.0, 0.7, 0.3, 0.3, 0.1])

@@ -18,6 +18,7 @@ from robocal_ros.messages import BUDGET, JointSamples, Recording, WrenchSamples
 from robocal_ros.payload import arm_identification, excitation, static_poses, two_plane
 from robocal_ros.payload.model import second_plane
 from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.regression import gain_terms
 from robocal_ros.payload.result import rated_efforts, same_tool, stored_load_checks, summary
 from robocal_ros.results import Z95, CalibrationResult, Inputs, Load, Verdict, absence, wording
 from robocal_ros.robot import (
@@ -385,6 +386,9 @@ def expected_result(
             readings.time, motion.time))
         spread = readings.wrench.std(axis=0) * np.sqrt(every / wanted)
         size = np.repeat([np.abs(part).max() for part in np.split(wrench, 2, axis=1)], 3)
+        # The estimator sees how large errors of its calibration are: they are as usual.
+        wrench = wrench + sum(std * generator.normal() * column for _, std, column in gain_terms(
+            wrench, values.sensor_gain_std))
         wrench = wrench + _SCATTER * size * _lasting(
             generator, np.tile(path.sum(axis=1, keepdims=True) / _LASTING, 6))
         wrenches[need.topic] = WrenchSamples(

@@ -1150,7 +1150,7 @@ def wrench_rows(
         yield from _channel_terms(
             'sensor drift', (values.max_force_residual, values.max_torque_residual),
             np.linspace(-0.5, 0.5, len(known)))
-        yield from _gain_terms(blocks.means(reading), values.sensor_gain_std)
+        yield from gain_terms(blocks.means(reading), values.sensor_gain_std)
 
     return _rows(
         columns, wrench(delay.value) - known, known, every, CHANNELS, ('bias',), blocks,
@@ -1188,7 +1188,7 @@ def _channel_terms(name: str, std: tuple[float, float], series: Array) -> Iterat
         yield f'{name}, {channel}', float(size), np.outer(series, axis)
 
 
-def _gain_terms(reading: Array, std: float) -> Iterator[Term]:
+def gain_terms(reading: Array, std: float) -> Iterator[Term]:
     """Yield gain errors of a wrist sensor: of force, of torque, and of the calibration matrix.
 
     Cross-talk between force and torque is scaled by the arm of the force; that of torque by force

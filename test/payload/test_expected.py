@@ -79,6 +79,21 @@ def test_the_stored_payload_of_the_tool_tells_its_centre(
         assert (np.abs(off).max() < 2e-3) == same
 
 
+def test_a_sensor_is_expected_to_be_as_exact_as_stated(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulated readings without errors of calibration would show an exact one."""
+    monkeypatch.setattr(estimator, '_SCATTER', 0.0)
+    quiet = resting(record, 0.1)
+    own = quiet.wrench(TOPIC)
+    quiet = replace(quiet, wrenches={TOPIC: replace(own, wrench=0.1 * own.wrench)})
+    deviations = [[expected_result(
+        PAYLOAD, record.robot, replace(VALUES, sensor_gain_std=std), Inputs(), motion(record),
+        quiet, 8.0).parameter(name).std for name in ('com_x', 'com_y', 'com_z')]
+        for std in (0.005, 0.04)]
+    assert all(late > 1.2 * early for early, late in zip(*deviations, strict=True)), deviations
+
+
 def test_a_sensor_that_reads_more_often_tells_more(
     record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,7 +110,7 @@ _DRY = 5.0
 
 # Share of the largest singular value below which shapes of slow ripple are the same.
 _SAME_SHAPE = 1e-3
-_CALIBRATION, _RATIO = 'calibration', 'ratio of gains'
+_CALIBRATION, _RATIO = 'calibration', 'gain of force over torque'
 # Starts of the names of nuisance parameters that are errors of one kind, and their sizes relative
 # to the stated ones that are considered: any is as likely as any other, with the stated mean
 # square. All kinds take this many turns.
@@ -1203,7 +1203,8 @@ def gain_terms(reading: Array, std: float) -> Iterator[Term]:
     to, of = (np.repeat([1.0, arm], 3) for arm in (max(lever, _SENSOR_ARM), lever))
     # Gains of force and of torque, by their mean and their difference, of which the data tell.
     sides = reading * np.repeat([1.0, -1.0], 3)
-    yield from (('gain', np.sqrt(0.5) * std, reading), (_RATIO, np.sqrt(0.5) * std, sides))
+    for name, column in (('gain of both', reading), (_RATIO, sides)):
+        yield name, np.sqrt(0.5) * std, column
     for row, column in np.ndindex(6, 6):
         alike = row // 3 == column // 3
         yield (f'{_CALIBRATION} of {CHANNELS[row]} by {CHANNELS[column]}', std,

@@ -299,6 +299,15 @@ def test_errors_of_one_kind_are_as_large_as_the_data_show(sizes):
     np.testing.assert_allclose(np.median(found, axis=0), sizes, rtol=0.35)
 
 
+@pytest.mark.parametrize('source', SOURCES)
+def test_every_error_has_a_source_that_results_name(source, usual):
+    rows = rows_of(usual, source, replace(WITH_PRIORS, sensor_gain_std=0.005))
+    every = rows.with_nuisance(*rows.split(np.ones(rows.width))).names[rows.width:]
+    known = tuple(start for starts in excitation._SOURCES.values() for start in starts)
+    assert every
+    assert [name for name in every if not name.startswith(known)] == []
+
+
 def test_errors_that_the_data_do_not_show_keep_their_stated_size():
     std = np.array([0.02, 0.02, 0.1, 3.0])
     names = ['cable, force x', 'cable, force y', 'tilt of the base 1', 'arm 0']

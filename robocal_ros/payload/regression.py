@@ -116,7 +116,7 @@ _CALIBRATION, _RATIO = 'calibration', 'gain of force over torque'
 # square. All kinds take this many turns.
 _KINDS = (RIPPLE, _CALIBRATION, _RATIO, 'cable', 'compliance', 'bending', TILT,
           'drift of friction', 'drift of offset', 'build-up of friction', 'rise of friction',
-          'sublinear friction', 'load-dependent friction', UNEVEN)
+          'sublinear friction', 'load-dependent friction', 'saturation', UNEVEN)
 _SIZES = np.geomspace(1e-3, 1.0, 12)
 _SIZES /= rms(_SIZES)
 _TURNS = 4
@@ -963,7 +963,9 @@ def torque_rows(
         yield from friction_terms(robot.joint_names, blocks, size, values, transmitted)
         if values.saturation_std > 0.0:
             usual = smooth(blocks.centre.values_of(effort_of))
-            yield 'saturation', values.saturation_std, usual**3 / rated_efforts(robot, usual)**2
+            for name, alone in zip(robot.joint_names, np.eye(robot.n), strict=True):
+                yield (f'saturation of {name}', values.saturation_std,
+                       alone * usual**3 / rated_efforts(robot, usual)**2)
         if arm is not None:
             unknown = blocks.means(lambda q, v, a: arm.uncertain_torques(
                 q, v, a, carried(q, v, a) - (

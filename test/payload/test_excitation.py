@@ -332,6 +332,17 @@ def test_an_exact_sensor_does_not_weigh_by_its_ratio_of_gains():
     assert stated < 4.0 * known
 
 
+def test_one_drive_that_saturates_leaves_the_payload_sharp(usual):
+    samples = usual.joints(1)
+    share = np.zeros(6)
+    share[1] = 0.05
+    effort = samples.effort * (1.0 + share * (samples.effort / usual.robot.effort_limit)**2)
+    result = excitation.estimate(usual.robot, replace(samples, effort=effort),
+                                 replace(WITH_PRIORS, excitation_source='torque'))
+    assert result.parameter('mass').std < 0.003
+    assert deviates(result).max() < 4.0
+
+
 def test_offsets_of_efforts_that_drift_leave_the_payload_sharp(usual):
     samples = usual.joints(1)
     drift = np.outer(np.linspace(-0.1, 0.1, len(samples)), [1.0, 1.0, 0.7, 0.3, 0.3, 0.1])

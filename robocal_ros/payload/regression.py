@@ -1049,10 +1049,10 @@ def friction_terms(
     """Yield friction besides functions of speed: drift, and what reversals leave.
 
     After a reversal, friction builds up in phase with the acceleration, and resembles inertia.
-    Friction that grows with load or less than with speed, its rise towards standstill, and ripple
-    of few periods per turn, which resembles weight, are unknowns of their own where the torque is
-    given; elsewhere, viscous friction that differs between the directions, which resembles
-    centrifugal torque.
+    Friction that grows with load or less than with speed, its rise towards standstill, an offset
+    that drifts, and ripple of few periods per turn, which resembles weight, are unknowns of their
+    own where the torque is given; elsewhere, viscous friction that differs between the directions,
+    which resembles centrifugal torque.
 
     Args:
         joint_names: Names of the joints.
@@ -1066,8 +1066,7 @@ def friction_terms(
     change = values.friction_change_std
     turned = _since_reversal(blocks.centre.position, direction)
     drift = size * np.linspace(-0.5, 0.5, len(speed))[:, None]
-    # Both directions may change alike, or the zero of the efforts.
-    shapes = [('drift of friction', change, drift), ('drift of offset', change, direction * drift),
+    shapes = [('drift of friction', change, drift),
               *((f'build-up of friction over {angle} rad', _DRY * change,
                  size * np.exp(-turned / angle)) for angle in _BUILD_UPS)]
     relative = speed / np.maximum(speed.max(axis=0), 1e-9)
@@ -1075,6 +1074,7 @@ def friction_terms(
         shapes.append((UNEVEN, change, direction * size * relative))
     else:
         shapes += [('load-dependent friction', values.load_friction_std, np.abs(torque)),
+                   ('drift of offset', change, direction * drift),
                    ('sublinear friction', change, size * np.sqrt(relative)),
                    *((f'rise of friction below {limit} rad/s', _DRY * change,
                       size * np.exp(-speed / limit)) for limit in _RISES)]

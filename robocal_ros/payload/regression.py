@@ -116,7 +116,7 @@ _CALIBRATION, _RATIO = 'calibration', 'gain of force over torque'
 # square. All kinds take this many turns.
 _KINDS = (RIPPLE, _CALIBRATION, _RATIO, 'cable', 'compliance', 'bending', TILT,
           'drift of friction', 'drift of offset', 'build-up of friction', 'rise of friction',
-          'sublinear friction', 'load-dependent friction', 'saturation', UNEVEN)
+          'sublinear friction', 'load-dependent friction', 'saturation')
 _SIZES = np.geomspace(1e-3, 1.0, 12)
 _SIZES /= rms(_SIZES)
 _TURNS = 4
@@ -246,13 +246,13 @@ def likely_sizes(
     told, drawn, factor = known - np.eye(len(std)), known @ (value / std), np.ones_like(std)
     kinds = [own for kind in _KINDS
              if (own := np.array([name.startswith(kind) for name in names])).any()]
+    squares = np.square(_SIZES)[:, None]
     for own in kinds * _TURNS:
         # What the data tell of this kind, whatever the others are within their priors.
         share = np.linalg.solve(told[np.ix_(~own, ~own)] + np.diag(factor[~own]**-2.0),
                                 told[np.ix_(~own, own)])
         alone, axes = np.linalg.eigh(told[np.ix_(own, own)] - told[np.ix_(own, ~own)] @ share)
         along, alone = (axes.T @ (drawn[own] - share.T @ drawn[~own]))**2, np.maximum(alone, 0.0)
-        squares = np.square(_SIZES)[:, None]
         left = squares / (1.0 + squares * alone)
         evidence = 0.5 * (left * along - np.log1p(squares * alone)).sum(axis=1)
         left = left.sum(axis=1)

@@ -297,28 +297,25 @@ def courses(
     """
     if any(not len(history.time) for history in histories):
         raise DataError('A history has no recording; leave it out.')
-    recorded = histories
-    histories = [_sessions(history) for history in recorded]
-    priors: list[_Prior | None] = [None] * len(histories)
+    sessions = [_sessions(history) for history in histories]
+    priors: list[_Prior | None] = [None] * len(sessions)
     groups = groups or ()
     members = grouped(range(len(groups)), groups.__getitem__)
-    asked = {}
-    for group, indices in members.items():
-        long = [i for i in indices if len(histories[i].time) >= _LONG]
-        if len(long) >= _GROUP:
-            asked[group] = [long[k] for k in spread(len(long), _ASKED)]
+    long = {group: [i for i in indices if len(sessions[i].time) >= _LONG]
+            for group, indices in members.items()}
+    asked = {group: [indices[k] for k in spread(len(indices), _ASKED)]
+             for group, indices in long.items() if len(indices) >= _GROUP}
     chosen = [i for indices in asked.values() for i in indices]
     alone = dict(zip(chosen, _scanned(
-        [histories[i] for i in chosen], [None] * len(chosen)), strict=True))
+        [sessions[i] for i in chosen], [None] * len(chosen)), strict=True))
     for group, indices in asked.items():
         last = [(alone[i][0].segments[-1], alone[i][1]) for i in indices]
         prior = _pooled([evidence for segment, evidence in last
                          if not segment.rate and segment.count >= _LONG])
         for i in members[group]:
             priors[i] = prior
-    return [course if len(history.time) == len(own.time) else _of_recordings(course, own)
-            for (course, _), history, own in zip(
-                _scanned(histories, priors), histories, recorded, strict=True)]
+    return [_of_recordings(course, history) for (course, _), history in zip(
+        _scanned(sessions, priors), histories, strict=True)]
 
 
 def _begins(history: History) -> Index:
@@ -329,8 +326,6 @@ def _begins(history: History) -> Index:
 def _sessions(history: History) -> History:
     """Return one estimate for each session."""
     begins = _begins(history)
-    if len(begins) == len(history.time):
-        return history
     weight = history.std**-2.0
     total = np.add.reduceat(weight, begins)
     # Of the recordings with a known temperature.

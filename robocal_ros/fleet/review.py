@@ -436,8 +436,7 @@ def _strangers(tracks: Sequence[Track]) -> Iterator[Finding]:
     compared: list[tuple[Track, float, float, float, float, int]] = []
     for members in families(tracks).values():
         levels, deviations = levels_of(members)
-        found = compare(levels, deviations)
-        compared += zip(members, found.deviation, found.std, found.probability, levels,
+        compared += zip(members, *compare(levels, deviations), levels,
                         [len(members)] * len(members), strict=True)
     differs = rejected(np.array([item[3] for item in compared]), STRANGERS)
     flagged = [item for item, flag in zip(compared, differs, strict=True) if flag]

@@ -84,17 +84,14 @@ class Declaration:
 
     def type_text(self) -> str:
         """Return the type in words."""
-        wanted = _TYPE_NAMES[self.element_type]
-        if isinstance(self.default, list):
-            return f'a list whose elements are each {wanted}'
-        return wanted
+        each = 'a list whose elements are each ' if isinstance(self.default, list) else ''
+        return f'{each}{_TYPE_NAMES[self.element_type]}'
 
     def fits(self, value: Any) -> bool:
         """Return whether a value has the parameter's ROS type."""
-        if isinstance(self.default, list):
-            return isinstance(value, list) and all(
-                type(element) is self.element_type for element in value)
-        return type(value) is self.element_type
+        elements = value if isinstance(self.default, list) else [value]
+        return isinstance(elements, list) and all(
+            type(element) is self.element_type for element in elements)
 
 
 def parameter(

@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 
 from robocal_ros.arrays import Array
 from robocal_ros.resources import share_directory
-from robocal_ros.robot import RigidBodyInertia
+from robocal_ros.robot import RigidBodyInertia, link_of
 
 _NODE = 'payload_identification'
 
@@ -139,13 +139,12 @@ def recognised(
 
 def _is_moved(root: ElementTree.Element, link: str, joints: Sequence[str]) -> bool:
     """Return whether some joints move a link, which other arms of the URDF do not."""
-    before = {child.get('link'): joint for joint in root.iter('joint')
-              if (child := joint.find('child')) is not None}
+    # Others are in a <ros2_control> block.
+    before = {link_of(joint, 'child'): joint for joint in root.findall('joint')}
     while (joint := before.pop(link, None)) is not None:
         if joint.get('name') in joints:
             return True
-        parent = joint.find('parent')
-        link = '' if parent is None else parent.get('link', '')
+        link = link_of(joint, 'parent')
     return False
 
 

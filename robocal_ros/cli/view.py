@@ -169,8 +169,7 @@ class View:
         self._stored, self._results = ResultsPanel(gui), options.results_dir
         for panel in self._panels:
             node.create_subscription(
-                MarkerArray, f'{panel.node}/markers',
-                lambda message, source=panel.node: self._draw(source, message), qos.LATCHED)
+                MarkerArray, f'{panel.node}/markers', partial(self._draw, panel.node), qos.LATCHED)
 
     def close(self) -> None:
         """Cancel a plan that is carried out, and end the server."""
@@ -334,7 +333,7 @@ class Scene:
             self._arm.initViewer(viewer=server, loadModel=True)
         except (ValueError, RuntimeError, OSError) as error:
             raise ModelError(f'The robot description cannot be drawn: {error}') from error
-        self._q = pin.neutral(self._model)
+        self._displacement = np.zeros(self._model.nv)
         self._server = server
         server.scene.add_grid('/floor', 4.0, 4.0, cell_size=0.25)
         server.initial_camera.position, server.initial_camera.look_at = _EYE, _LOOK_AT
@@ -348,12 +347,11 @@ class Scene:
             if not (self._model.existJointName(name) and np.isfinite(position)):
                 continue
             joint = self._model.joints[self._model.getJointId(name)]
-            if joint.nq == 1:
-                self._q[joint.idx_q] = position
-            elif joint.nq == 2:
-                # A joint without limits.
-                self._q[joint.idx_q:joint.idx_q + 2] = np.cos(position), np.sin(position)
-        self._arm.display(self._q)
+            if joint.nv == 1:
+                self._displacement[joint.idx_v] = position
+        # From the zero posture: joints without limits have two coordinates.
+        self._arm.display(
+            pin.integrate(self._model, pin.neutral(self._model), self._displacement))
         for frame in self._frames:
             self._place(frame)
 

@@ -297,25 +297,21 @@ def courses(
     """
     if any(not len(history.time) for history in histories):
         raise DataError('A history has no recording; leave it out.')
-    sessions = [_sessions(history) for history in histories]
-    priors: list[_Prior | None] = [None] * len(sessions)
+    priors: list[_Prior | None] = [None] * len(histories)
     groups = groups or ()
     members = grouped(range(len(groups)), groups.__getitem__)
-    long = {group: [i for i in indices if len(sessions[i].time) >= _LONG]
+    long = {group: [i for i in indices if len(_begins(histories[i])) >= _LONG]
             for group, indices in members.items()}
     asked = {group: [indices[k] for k in spread(len(indices), _ASKED)]
              for group, indices in long.items() if len(indices) >= _GROUP}
     chosen = [i for indices in asked.values() for i in indices]
     alone = dict(zip(chosen, _scanned(
-        [sessions[i] for i in chosen], [None] * len(chosen)), strict=True))
+        [histories[i] for i in chosen], [None] * len(chosen)), strict=True))
     for group, indices in asked.items():
-        last = [(alone[i][0].segments[-1], alone[i][1]) for i in indices]
-        prior = _pooled([evidence for segment, evidence in last
-                         if not segment.rate and segment.count >= _LONG])
+        prior = _pooled([own for i in indices if (own := alone[i][1]) is not None])
         for i in members[group]:
             priors[i] = prior
-    return [_of_recordings(course, history) for (course, _), history in zip(
-        _scanned(sessions, priors), histories, strict=True)]
+    return [course for course, _ in _scanned(histories, priors)]
 
 
 def _begins(history: History) -> Index:
@@ -338,26 +334,12 @@ def _sessions(history: History) -> History:
         total**-0.5, np.minimum.reduceat(history.freedom, begins), warm, history.sensitivity)
 
 
-def _of_recordings(course: Course, history: History) -> Course:
-    """Return a course of sessions in terms of their recordings."""
-    begins = [*_begins(history).tolist(), len(history.time)]
-    warmth = np.nan_to_num(history.temperature - course.reference)
-    return Course(
-        tuple(replace(item, start=begins[item.start], stop=begins[item.stop])
-              for item in course.segments),
-        tuple(replace(item, index=begins[item.index], first=begins[item.first],
-                      last=begins[item.last], alarm=begins[item.alarm + 1] - 1)
-              for item in course.changes),
-        tuple(replace(item, index=begins[item.index]) for item in course.outliers),
-        course.reference, history.value - course.segments[-1].coefficient * warmth)
-
-
 def _scanned(
     histories: Sequence[History], priors: Sequence[_Prior | None]
-) -> list[tuple[Course, _Evidence]]:
+) -> list[tuple[Course, _Evidence | None]]:
     """Scan all series in batches of similar length."""
-    found: dict[int, tuple[Course, _Evidence]] = {}
-    order = sorted(range(len(histories)), key=lambda i: len(histories[i].time))
+    found: dict[int, tuple[Course, _Evidence | None]] = {}
+    order = sorted(range(len(histories)), key=lambda i: len(_begins(histories[i])))
     for begin in range(0, len(order), _BATCH):
         chosen = order[begin:begin + _BATCH]
         scan = _Scan([histories[i] for i in chosen], [priors[i] for i in chosen])
@@ -408,11 +390,14 @@ class _Hypotheses(NamedTuple):
 
 
 class _Scan:
-    """A batch of series, scanned in lockstep; values in units of the stated deviation."""
+    """A batch of series, scanned in lockstep; values in units of the stated deviation.
 
-    def __init__(self, histories: Sequence[History], priors: Sequence[_Prior | None]) -> None:
-        """Set the series, by rising length, and their priors."""
-        self.histories = histories
+    Indices are those of sessions; courses have those of recordings.
+    """
+
+    def __init__(self, recorded: Sequence[History], priors: Sequence[_Prior | None]) -> None:
+        """Set the series, by rising number of sessions, and their priors."""
+        self.recorded, histories = recorded, [_sessions(history) for history in recorded]
         self.count = np.array([len(history.time) for history in histories])
         size, longest = len(histories), int(self.count.max())
         self.unit, self.centre, self.reference, self.warm_precision = (
@@ -545,7 +530,7 @@ class _Scan:
 
     # ------------------------------------------------------------------------ the scan
 
-    def run(self) -> list[tuple[Course, _Evidence]]:
+    def run(self) -> list[tuple[Course, _Evidence | None]]:
         """Return the courses, and what their last segments say of scatter and temperature."""
         found = []
         with np.errstate(invalid='ignore', divide='ignore'):
@@ -729,8 +714,10 @@ class _Scan:
         return [Segment(begin, stop, *own) for begin, own in zip(
             self.start[rows].tolist(), figures.tolist(), strict=True)], null.evidence
 
-    def _own(self, row: int, last: Segment, evidence: Array) -> _Evidence:
-        """Return what a segment says of scatter and temperature."""
+    def _own(self, row: int, last: Segment, evidence: Array) -> _Evidence | None:
+        """Return what a segment says of scatter and temperature; None if it is short or drifts."""
+        if last.rate or last.count < _LONG:
+            return None
         unit, level = float(self.unit[row]), abs(float(self.centre[row]))
         # Without the prior, which all robots of a group share.
         precision = float(self.warm_precision[row])
@@ -742,10 +729,18 @@ class _Scan:
         return _Evidence(unit, evidence, alone / level, unit / level / np.sqrt(own))
 
     def _course(self, row: int, last: Segment) -> Course:
-        history, changes = self.histories[row], self.changes[row]
+        history, changes = self.recorded[row], self.changes[row]
+        begins = [*_begins(history).tolist(), len(history.time)]
         # An outlier that others followed was the first of a step.
-        outliers = tuple(item for item in self.outliers[row] if not any(
+        outliers = (item for item in self.outliers[row] if not any(
             change.first <= item.index <= change.alarm for change in changes))
-        warmth = self.warmth[row, :len(history.time)]
-        return Course((*self.segments[row], last), tuple(changes), outliers,
-                      float(self.reference[row]), history.value - last.coefficient * warmth)
+        reference = float(self.reference[row])
+        warmth = np.nan_to_num(history.temperature - reference)
+        return Course(
+            tuple(replace(item, start=begins[item.start], stop=begins[item.stop])
+                  for item in (*self.segments[row], last)),
+            tuple(replace(item, index=begins[item.index], first=begins[item.first],
+                          last=begins[item.last], alarm=begins[item.alarm + 1] - 1)
+                  for item in changes),
+            tuple(replace(item, index=begins[item.index]) for item in outliers),
+            reference, history.value - last.coefficient * warmth)

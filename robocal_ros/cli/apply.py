@@ -79,9 +79,8 @@ def run(options: argparse.Namespace) -> int:
             f"The verdict of '{files[0]}' is {result.verdict.value}: "
             f'{" ".join(result.reasons)} Use a result that passed, or --force.')
     if not identity_of(urdf).is_described_as(result.robot):
-        ERRORS.print('This URDF differs from the one that the result was identified with. Check '
-                     'that links, frames and masses are the same.', style='yellow',
-                     soft_wrap=True)
+        print_line('This URDF differs from the one that the result was identified with. Check '
+                   'that links, frames and masses are the same.', 'yellow', ERRORS)
     merged = urdf_with(result, urdf)
     payload = list(_payload_lines(result, urdf, options)) if result.kind == 'payload' else []
     if options.send and not payload:

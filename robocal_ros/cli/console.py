@@ -22,7 +22,8 @@ _WIDTH = 100
 
 
 def _console(*, errors: bool = False) -> Console:
-    console = Console(stderr=errors, highlight=False)
+    # Names may look like codes of emoji: 'bag:x:1'.
+    console = Console(stderr=errors, highlight=False, emoji=False)
     if not console.is_terminal and 'COLUMNS' not in os.environ:
         console.width = _WIDTH
     return console

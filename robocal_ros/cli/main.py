@@ -20,10 +20,8 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-from rich.text import Text
-
 from robocal_ros import __version__, registry
-from robocal_ros.cli.console import ERRORS
+from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.errors import RobocalError
 
 REFUSED = 2
@@ -409,7 +407,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     try:
         return options.run(options)
     except RobocalError as error:
-        ERRORS.print(Text(str(error), style='bold red'), soft_wrap=True)
+        print_line(str(error), 'bold red', ERRORS)
         return REFUSED
     except KeyboardInterrupt:
         ERRORS.print('Interrupted; everything that was started has been ended.')

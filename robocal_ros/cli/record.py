@@ -7,7 +7,6 @@ Messages are recorded in serialized form, with the QoS that the publishers offer
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from msgspec import structs
@@ -267,10 +267,9 @@ class BagRecorder:
 
 def message_class(kind: str) -> Any:
     """Return the class of a message type; raises ConfigurationError if it is not installed."""
-    package, _, name = kind.partition('/msg/')
     try:
-        return getattr(importlib.import_module(f'{package}.msg'), name)
-    except (ImportError, AttributeError) as error:
+        return resolve_name(kind.replace('/', '.'))
+    except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
             f"Message type '{kind}' is not installed here; source the workspace that has it."
         ) from error

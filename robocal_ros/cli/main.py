@@ -49,6 +49,8 @@ def positive(text: str) -> int:
 
 # What several commands share.
 _NAMESPACE: dict[str, Any] = {'default': '', 'metavar': 'NS', 'help': "the robot's namespace"}
+_FILE: dict[str, Any] = {'type': Path, 'metavar': 'FILE'}
+_FOLDER: dict[str, Any] = {'type': Path, 'metavar': 'FOLDER'}
 _REPEATED: dict[str, Any] = {'action': 'append', 'default': []}
 _ASSIGNMENTS: dict[str, Any] = {**_REPEATED, 'type': _assignment}
 _ROBOT: dict[str, Any] = {'default': '*', 'metavar': 'NAME',
@@ -87,9 +89,9 @@ def _calibrate(add: _Add) -> None:
     _looks(add)
     add('--for', dest='purposes', default='', metavar='PURPOSES', help='what it is for, separated '
         'by commas: gravity, contact, friction, accuracy (default: asked)')
-    add('--yes', type=Path, metavar='FILE', help='take the answers from a file, and do not ask; '
+    add('--yes', **_FILE, help='take the answers from a file, and do not ask; '
         '--dry-run prints one')
-    add('--answers', type=Path, metavar='FILE', help='take the answers from a file, but ask '
+    add('--answers', **_FILE, help='take the answers from a file, but ask '
         'before motion and about what is done by hand; then the file says what is mounted')
     add('--dry-run', action='store_true', help='show plan and answers, and move nothing')
     add('--again', **_REPEATED, metavar='KIND', help='measure this anew, although there is a '
@@ -107,8 +109,7 @@ def _view(add: _Add) -> None:
         '(default: %(default)s)')
     add('--port', type=int, default=8080, metavar='PORT',
         help='first port to try (default: %(default)s)')
-    add('--results-dir', type=Path, metavar='FOLDER',
-        help="stored results (default: those of the robot's name)")
+    add('--results-dir', **_FOLDER, help="stored results (default: those of the robot's name)")
     add('--mesh-folder', **_REPEATED, metavar='FOLDER', help='folder in which package:// meshes '
         'are looked up, besides those of the sourced workspaces; can be repeated')
     add('--open', action='store_true', help='open the browser')
@@ -132,12 +133,12 @@ def _run(add: _Add) -> None:
 def _record(add: _Add) -> None:
     """Record the topics that an estimation needs into a bag, until Ctrl-C."""
     add('topics', nargs='*', metavar='TOPIC', help='further topics besides those of the profile')
-    add('-o', '--output', type=Path, metavar='FOLDER', help='the bag, a folder that does not '
+    add('-o', '--output', **_FOLDER, help='the bag, a folder that does not '
         'exist yet (default: named after the time)')
     add('--storage', choices=('mcap', 'sqlite3'), default='mcap',
         help='format of the bag (default: %(default)s)')
     add('--namespace', **_NAMESPACE)
-    add('--profile', type=Path, metavar='FILE',
+    add('--profile', **_FILE,
         help='topics to record (default: config/recorder.yaml of the package)')
     add('--duration', type=float, metavar='SECONDS', help='end after this time')
     add('--timeout', **_TIMEOUT, help='longest wait for needed topics (default: %(default)s)')
@@ -149,14 +150,14 @@ def _guide(add: _Add) -> None:
     Each Enter appends the joint angles to a file. Then it reports how far this posture is from the
     fit of all, how many parameters of the geometry are known, and which postures to take next.
     """
-    add('sets', type=Path, metavar='FOLDER', help='folder with a folder for each placement')
+    add('sets', **_FOLDER, help='folder with a folder for each placement')
     add('set', metavar='PLACEMENT/NAME', help='the file to write, such as left/hole_0')
-    add('--urdf', type=Path, required=True, metavar='FILE', help='URDF of the robot')
-    add('--params-file', type=Path, **_REPEATED, metavar='FILE',
+    add('--urdf', required=True, **_FILE, help='URDF of the robot')
+    add('--params-file', **_REPEATED, **_FILE,
         help='parameter file of compliance_calibration; can be repeated')
     add('-p', '--param', **_ASSIGNMENTS, metavar='NAME:=VALUE',
         help='one parameter, e.g. target_xyz:="[0.0, 0.0, 0.15]"; wins over files')
-    add('--results-dir', type=Path, metavar='FOLDER', help='stored results, such as a payload')
+    add('--results-dir', **_FOLDER, help='stored results, such as a payload')
     add('--namespace', **_NAMESPACE)
     add('--timeout', **_TIMEOUT, help='longest wait for joint states (default: %(default)s)')
 
@@ -214,9 +215,8 @@ def _estimate(add: _Add) -> None:
     add('--to', dest='end', type=float, default=float('inf'), metavar='SECONDS',
         help='end, in seconds after the first joint state')
     add('--whole', action='store_true', help='use the whole bag, not only the last marked run')
-    add('-o', '--output', type=Path, metavar='FILE',
-        help='the result file (default: <bag>.<capability>.yaml)')
-    add('--series', type=Path, metavar='FILE',
+    add('-o', '--output', **_FILE, help='the result file (default: <bag>.<capability>.yaml)')
+    add('--series', **_FILE,
         help='wrench: the series, as .mcap or .csv (default: beside the result)')
     add('--covariances', action='store_true',
         help='wrench: the tool wrench and all covariances in the series, too')
@@ -284,8 +284,7 @@ def _import(add: _Add) -> None:
     """Convert a CSV file into a bag by a column map: a log, or one posture per line."""
     add('file', type=Path, metavar='CSV', help='the CSV file')
     add('bag', type=Path, metavar='BAG', help='the bag to write, a new folder')
-    add('--columns', type=Path, required=True, metavar='FILE',
-        help='the column map, a YAML file (docs/bags.md)')
+    add('--columns', required=True, **_FILE, help='the column map, a YAML file (docs/bags.md)')
 
 
 _COMPARE: dict[str, Any] = {
@@ -303,9 +302,9 @@ def _report(add: _Add) -> None:
     """Write an HTML report of results: verdicts, what to do, values, plots."""
     add('files', nargs='*', metavar='RESULT',
         help=f'{_RESULT} (default: all stored results of the robot)')
-    add('--results-dir', type=Path, metavar='FOLDER',
+    add('--results-dir', **_FOLDER,
         help='folder of the stored results (default: that of the only robot)')
-    add('--urdf', type=Path, metavar='FILE', help='URDF of the robot, to show what results change '
+    add('--urdf', **_FILE, help='URDF of the robot, to show what results change '
         "in it, and the driver's values in the driver's frame")
     add('-o', '--output', type=Path, default=Path('report.html'),
         help='the HTML file (default: %(default)s)')
@@ -317,9 +316,8 @@ def _apply(add: _Add) -> None:
     """Write a result into a URDF, and show what drivers take of it."""
     add('file', metavar='RESULT', help='a payload, friction, arm or geometry result file, or '
         'one of these words for the stored one')
-    add('--urdf', type=Path, required=True, metavar='FILE',
-        help='URDF of the robot that was calibrated')
-    add('--out', type=Path, required=True, metavar='FILE', help='the URDF to write')
+    add('--urdf', required=True, **_FILE, help='URDF of the robot that was calibrated')
+    add('--out', required=True, **_FILE, help='the URDF to write')
     add('--mjcf', type=Path, nargs=2, metavar=('FILE', 'OUT'), help='a MuJoCo model of the robot, '
         'and the one to write: with identified friction, or rotor inertias of an arm')
     add('--ur-kinematics', type=Path, metavar='OUT', help='the file of kinematics to write for '

@@ -64,9 +64,8 @@ def write_dashboard(
     siblings, left = _siblings(found)
     known = {row['robot']: row for row in facts['robots']}
     # Those with findings first.
-    order = [*(name for name in ranked if name in known),
-             *sorted((name for name in known if name not in ranked),
-                     key=lambda name: (-known[name]['bags'], name))]
+    order = [*ranked, *sorted(known.keys() - {*ranked},
+                              key=lambda name: (-known[name]['bags'], name))]
     drawings = [*(item for own in shown for item in own['drawings']), *siblings]
     write_output(path, rendered(
         'fleet.html', 'Fleet', _introduction(facts['robots'], urgent),

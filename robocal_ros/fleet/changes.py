@@ -547,8 +547,6 @@ class _Scan:
     def _look(self, stop: int) -> None:
         """Add the recording before ``stop``."""
         rows = np.flatnonzero((self.count >= stop) & (stop - self.start >= _BASELINE))
-        if not len(rows):
-            return
         plain = fit(self._problem(rows, stop))
         waiting = self.alarm[rows] >= 0
         new = np.zeros(len(rows), dtype=bool)

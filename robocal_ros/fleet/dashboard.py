@@ -20,7 +20,7 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import write_output
 from robocal_ros.fleet import review
 from robocal_ros.fleet.catalogue import Catalogue, utc
-from robocal_ros.results import LAYOUT, Z95, grouped, plural, rendered, spread, wording
+from robocal_ros.results import LAYOUT, Z95, Parameter, grouped, plural, rendered, spread, wording
 
 _LISTED, _MATRIX, _FAMILIES, _COMPARED, _FAILED, _REASONS = 40, 60, 6, 60, 20, 12
 # Figures of one robot.
@@ -152,14 +152,13 @@ def _drawn(track: review.Track) -> _Drawing:
 
 def _described(track: review.Track, unit: str, factor: float) -> str:
     course, last, time = track.course, track.course.segments[-1], track.history.time
-    half = factor * Z95 * last.std
     changes = ', '.join(f'{change.kind} found on {review.day(float(time[change.alarm]))}'
                         for change in course.changes) or 'no change'
-    level = f'{wording.rounded(factor * last.level, half)} ± {wording.rounded(half, half)}'
+    level = wording.reading(Parameter('', track.unit, last.level, last.std)).text
     warmth = (f' at {course.reference:.0f} °C' if np.isfinite(course.reference) else
               ', temperature unknown')
     return (f'{plural(len(time), "recording")}; {changes}; level in the end '
-            f'{level} {unit}'.rstrip() + f'{warmth}; scatter between recordings '
+            f'{level}{warmth}; scatter between recordings '
             f'{wording.rounded(float(f"{factor * last.scatter:.2g}"))} {unit}'.rstrip() + '.')
 
 

@@ -41,6 +41,13 @@ def test_a_check_that_was_not_evaluated_has_no_tick(capsys: pytest.CaptureFixtur
     assert '? Nothing shows that.' in text
 
 
+def test_names_that_look_like_emoji_are_printed_as_they_are(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    console.print_line('bag:x:1')
+    assert capsys.readouterr().out == 'bag:x:1\n'
+
+
 def test_linear_algebra_has_one_thread_unless_the_user_sets_more() -> None:
     code = 'import os, robocal_ros; print(os.environ["OPENBLAS_NUM_THREADS"])'
     without = {name: value for name, value in os.environ.items()

@@ -189,38 +189,25 @@ def _drop_inseparable(problem: _Problem) -> float:
         needed=problem.robot.n, unobservable=tuple(names[i] for i in problem.unobservable))
 
 
-def _solve_bounded(columns: Array, measured: Array) -> Array:
-    """Return the least-squares solution of whitened rows that is not negative."""
-    scale = np.linalg.norm(columns, axis=0)
-    scale = np.where(scale > 0.0, scale, 1.0)
-    solution = scipy.optimize.lsq_linear(
-        columns / scale, measured, bounds=(0.0, np.inf), method='bvls', tol=1e-12)
-    return np.asarray(solution.x / scale)
-
-
-def _robust_scale(distance: Array, rows: int) -> float:
-    """Return the ratio of the residuals to their stated scatter, by the median; at least 1."""
-    return max(1.0, float(np.median(distance)) / float(np.sqrt(scipy.stats.chi2.ppf(0.5, rows))))
-
-
 def _robust_solution(problem: _Problem, slope: Array, measured: Array) -> tuple[Array, np.ndarray]:
     """Return the robust solution and the mask of displacements that agree with it."""
     rows, aims = problem.regressor(slope), problem.whitened(measured)
     size = rows.shape[2]
     weight = np.ones(problem.count)
-    bend = float(np.sqrt(scipy.stats.chi2.isf(_DOWNWEIGHTED, problem.rows)))
+    bend, middle, cut = np.sqrt(scipy.stats.chi2.isf(
+        (_DOWNWEIGHTED, 0.5, _REJECTED), problem.rows))
     for _ in range(_REWEIGHTINGS):
         root = np.sqrt(weight)
-        solution = _solve_bounded((rows * root[:, None, None]).reshape(-1, size),
-                                  (aims * root[:, None]).ravel())
+        solution = scipy.optimize.nnls((rows * root[:, None, None]).reshape(-1, size),
+                                       (aims * root[:, None]).ravel())[0]
         distance = np.linalg.norm(aims - rows @ solution, axis=1)
-        limit = bend * _robust_scale(distance, problem.rows)
-        fresh = np.minimum(1.0, limit / np.maximum(distance, 1e-300))
+        # The ratio of the residuals to their stated scatter, by the median.
+        scale = max(1.0, float(np.median(distance) / middle))
+        fresh = np.minimum(1.0, bend * scale / np.maximum(distance, 1e-300))
         if np.abs(fresh - weight).max() < 1e-6:
             break
         weight = fresh
-    cut = float(np.sqrt(scipy.stats.chi2.isf(_REJECTED, problem.rows)))
-    return solution, distance <= cut * _robust_scale(distance, problem.rows)
+    return solution, distance <= cut * scale
 
 
 @dataclass(frozen=True)
@@ -357,8 +344,7 @@ def _finished(
         free, variance = fit.mean[:size], np.diag(fit.covariance)[:size]
         aside = fit.mean[size:size + len(aside)]
         root = np.linalg.cholesky(np.linalg.inv(fit.covariance[:size, :size])).T
-        compliance = placed @ (free if (free >= 0.0).all()
-                               else _solve_bounded(root, root @ free))
+        compliance = placed @ scipy.optimize.nnls(root, root @ free)[0]
         scale = placed @ np.sqrt(free**2 + variance)
         # Differences of the encoders are real motion, and encoder error as large as the scatter
         # of the angles by the residuals; the angles are shrunk to the real share.

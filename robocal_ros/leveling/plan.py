@@ -482,13 +482,11 @@ def timed(positions: Array, max_velocity: Array, max_acceleration: Array) -> Tra
     duration = max(
         _RESERVE * float((np.abs(velocity) / max_velocity).max()),
         _RESERVE * float(np.sqrt((np.abs(acceleration) / max_acceleration).max())), _MIN_DURATION)
-    # The relative times at which the quintic reaches the knots.
+    # The relative times at which the quintic, exactly 0 and 1 at its ends, reaches the knots.
     fine = np.linspace(0.0, 1.0, 20 * _SAMPLES)
     time = np.interp(spline.x, _QUINTIC(fine), fine)
-    time[0], time[-1] = 0.0, 1.0
     keep = _spaced(time * duration, _SHORTEST_KNOT)
     position, velocity, acceleration = _along(spline, time[keep])
-    velocity[[0, -1]] = acceleration[[0, -1]] = 0.0
     position[0], position[-1] = positions[0], positions[-1]
     return Trajectory(time[keep] * duration, position, velocity / duration,
                       acceleration / duration**2)

@@ -492,8 +492,7 @@ class ArmGeometry:
                   for name, std in zip(INTRINSICS, self.cameras[camera].std.tolist(),
                                        strict=False) if std > 0.0)):
             if count:
-                begin, self.value = len(self.value), np.pad(self.value, (0, count))
-                self.nuisances[name] = (slice(begin, begin + count), std)
+                self.nuisances[name] = (self._more(count), std)
         self._bodies = 8 * robot.n + bodies
         self.intrinsics = {name: part.start for name, (part, _) in self.nuisances.items()
                            if part.start >= self._bodies}
@@ -502,9 +501,7 @@ class ArmGeometry:
         self.targets = {item.target: np.array(target.xyz) for item in data.sets}
         self.turns: dict[str, Array] = {}
         self.fixtures: dict[str, Array | pin.SE3] = {}
-        begin = len(self.value) + 2 * robot.n
-        self.encoders = slice(len(self.value), begin)
-        self.value = np.pad(self.value, (0, 2 * robot.n))
+        self.encoders = self._more(2 * robot.n)
         for item in data.sets:
             self._start(item)
         # By set: what moves, its shares in each observation, shape (k, w), and its columns.
@@ -513,7 +510,7 @@ class ArmGeometry:
         for name, fixture in self.fixtures.items():
             if isinstance(fixture, pin.SE3):
                 self._start_drift([item for item in data.sets if item.fixture == name])
-        self.drift = slice(begin, len(self.value))
+        self.drift = slice(self.encoders.stop, len(self.value))
         for name in self.targets:
             mine = [item for item in data.sets if item.target == name]
             if len(mine) > 1 and not any(item.reading.size for item in mine):
@@ -532,6 +529,11 @@ class ArmGeometry:
         self.least = self.width - len(self.value) + 4 * robot.n
         self._volume: dict[int, Array] = {}
 
+    def _more(self, count: int) -> slice:
+        """Append unknowns to the value, 0 at the start, and return their columns."""
+        begin, self.value = len(self.value), np.pad(self.value, (0, count))
+        return slice(begin, begin + count)
+
     def _start_drift(self, sets: Sequence[ObservedSet]) -> None:
         """Let the pose that is the fixture of these sets drift as a random walk over them.
 
@@ -545,12 +547,10 @@ class ArmGeometry:
 
     def _move(self, what: str, name: str, sets: Sequence[ObservedSet], waves: Array) -> None:
         """Let a target or fixture move by unknown multiples of waves, shape (k, w)."""
-        begin, size = len(self.value), 3 if what == 'target' else 6
-        self.value = np.pad(self.value, (0, size * waves.shape[1]))
+        columns = self._more((3 if what == 'target' else 6) * waves.shape[1])
         for item, part in zip(sets, np.split(waves, np.cumsum([*map(len, sets)])[:-1]),
                               strict=True):
-            self._waves[id(item)].append(
-                ((what, name), part, slice(begin, len(self.value))))
+            self._waves[id(item)].append(((what, name), part, columns))
 
     def check_amount(self) -> None:
         """Raise a DataError if there are fewer coordinates than observable unknowns."""

@@ -175,8 +175,7 @@ def _tip_error(fit: GeometryFit, covariance: Array, change: Array) -> float:
     # A rigid motion of everything: shift, and turn about the root's origin.
     rigid = np.concatenate((np.tile(np.eye(3), (_POSTURES, 1, 1)), np.cross(
         np.eye(3)[None], at.point[:, None]).transpose(0, 2, 1)), axis=2).reshape(-1, 6)
-    basis = np.linalg.qr(rigid)[0]
-    rows = rows - basis @ (basis.T @ rows)
+    rows = rows - rigid @ np.linalg.lstsq(rigid, rows, rcond=None)[0]
     factor = np.linalg.cholesky(covariance)
     sizes, axes = np.linalg.eigh((rows @ factor).T @ (rows @ factor) / _POSTURES)
     # One combination, such as the size of the arm, often makes up nearly all; its deviation is

@@ -93,6 +93,12 @@ class Contact:
     least: float = 0.0
 
 
+def contradicts(residual: Array, covariance: Array, risk: float = RISK) -> bool:
+    """Return whether a residual is larger than its covariance explains (χ² test)."""
+    return bool(residual @ np.linalg.solve(covariance, residual)
+                > scipy.special.chdtri(len(residual), risk))
+
+
 def _cross(a: Vector, b: Vector) -> Vector:
     """Return the vector product; NumPy's takes ten times as long for one pair."""
     return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])

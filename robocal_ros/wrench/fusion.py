@@ -26,6 +26,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, RobocalError
 from robocal_ros.messages import SECOND
 from robocal_ros.robot import per_joint
+from robocal_ros.wrench.contact import contradicts
 from robocal_ros.wrench.observer import NO_EFFORT, Observation, WrenchObserver, failure
 from robocal_ros.wrench.parameters import sensor_std
 from robocal_ros.wrench.torque import ToolWrench, tool_wrench
@@ -39,12 +40,6 @@ _STALE = SECOND // 2
 _UNIT = 0.01
 # Significance level of the tests.
 _RISK = 1e-3
-
-
-def contradicts(residual: Array, covariance: Array) -> bool:
-    """Return whether a residual is larger than its covariance explains (χ² test, 99.9 %)."""
-    return bool(residual @ np.linalg.solve(covariance, residual)
-                > scipy.special.chdtri(len(residual), _RISK))
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,7 @@ class _Rows:
         through = self.matrix @ gain
         errors = self.errors - through @ other.errors
         return contradicts(self.value - through @ other.value, np.asarray(
-            self.noise + through @ other.noise @ through.T + errors @ errors.T))
+            self.noise + through @ other.noise @ through.T + errors @ errors.T), _RISK)
 
     def joined(self, other: _Rows) -> _Rows:
         """Return these rows and others whose noise is independent."""
@@ -509,7 +504,7 @@ class Fusion:
         """Return the sub-chains proximal to the tool's that have a contact of their own."""
         return [i for i in self._path if i != self._own and i in observation.links
                 and (i in observation.contacts or (not observation.reasons[i] and contradicts(
-                    observation.wrench[i], self.link_covariance(observation, i))))]
+                    observation.wrench[i], self.link_covariance(observation, i), _RISK)))]
 
     def _sensor_rows(
         self, observation: Observation, touched: list[int], usable: list[int]

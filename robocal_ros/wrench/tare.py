@@ -40,7 +40,7 @@ from robocal_ros.robot import (
     torque_zero,
     zero_names,
 )
-from robocal_ros.wrench.contact import RISK
+from robocal_ros.wrench.contact import contradicts
 from robocal_ros.wrench.model import (
     Instant,
     LinkInstant,
@@ -342,8 +342,7 @@ def contradictions(observer: WrenchObserver, result: CalibrationResult) -> tuple
         'tared before: if the bias returns, identify the payload again.'
         for mount, own, left, error, square in zip(
             arm.mounts, change, arm.in_links(change), errors, noise, strict=True)
-        if left @ np.linalg.solve(square + error @ error.T, left)
-        > scipy.special.chdtri(len(left), RISK))
+        if contradicts(left, square + error @ error.T))
 
 
 def inputs_of(values: WrenchParameters, load: Load, *, torques: bool = False) -> Inputs:
@@ -486,7 +485,7 @@ class Zeroing:
         others = [other for other in self.rests
                   if np.abs(other.posture - rest.posture).max() >= _APART]
         left, covariance = self._problems([*others, rest], values)[0].unexplained(len(others))
-        if left @ np.linalg.solve(covariance, left) > scipy.special.chdtri(len(left), RISK):
+        if contradicts(left, covariance):
             worst = int(np.argmax(np.abs(left) / np.sqrt(np.diag(covariance))))
             raise DataError(
                 f"The zeros were refused: the torque of joint '{self._robot.joint_names[worst]}' "

@@ -260,18 +260,19 @@ class Surface:
         # By body: solids, with the transform from its coordinates to theirs, shape (4, 4).
         self._parts: dict[int, list[tuple[Shape, Array]]] = {}
         for item in geometry.geometryObjects:
-            shape = shape_of(item.geometry)
-            if shape is None:
+            if not self._add(item.parentJoint, item.geometry, item.placement):
                 self.missing_meshes.append(arm.model.frames[item.parentFrame].name)
-            else:
-                self._add(item.parentJoint, shape, item.placement)
         self.remarks = (
             f'No collision geometry for {", ".join(self.missing_meshes)}: their meshes were not '
             'found, so no contact point can be located there. Set mesh_folders.',
         ) if self.missing_meshes else ()
 
-    def _add(self, body: int, shape: Shape, placement: pin.SE3) -> None:
-        self._parts.setdefault(body, []).append((shape, placement.inverse().homogeneous))
+    def _add(self, body: int, geometry: coal.CollisionGeometry, placement: pin.SE3) -> bool:
+        """Add geometry to a body; return whether its kind is supported."""
+        shape = shape_of(geometry)
+        if shape is not None:
+            self._parts.setdefault(body, []).append((shape, placement.inverse().homogeneous))
+        return shape is not None
 
     def add_box(self, frame: str, size: Sequence[float]) -> None:
         """Add a box around a mounted tool.
@@ -284,9 +285,7 @@ class Surface:
         """
         found = self.arm.model.frames[self.arm.model.getFrameId(frame)]
         centre = pin.SE3(np.eye(3), np.array([0.0, 0.0, 0.5 * size[2]]))
-        shape = shape_of(coal.Box(*size))
-        if shape is not None:
-            self._add(found.parentJoint, shape, found.placement * centre)
+        self._add(found.parentJoint, coal.Box(*size), found.placement * centre)
 
     def entry(self, chain: Chain, point: Vector, direction: Vector) -> Array | None:
         """Return the first point along a force at which it enters the surface, None for none.

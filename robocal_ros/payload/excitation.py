@@ -95,7 +95,7 @@ _NEW_LOAD = 'change of the load'
 _SOURCES: dict[str, tuple[str, ...]] = {
     ARM_SOURCE: (ARM,),
     'the calibration of the wrist sensor (sensor_gain_std)': (
-        'gain of', 'calibration'),
+        'gain of', 'calibration', 'hysteresis'),
     'drift of the wrist sensor (max_force_residual, max_torque_residual)': ('sensor drift',),
     'the deflection of joints and links (sag_std)': ('compliance', 'bending'),
     'joint angles (posture_std)': ('angle',),

@@ -114,7 +114,7 @@ _CALIBRATION, _RATIO = 'calibration', 'gain of force over torque'
 # Starts of the names of nuisance parameters that are errors of one kind, and their sizes relative
 # to the stated ones that are considered: any is as likely as any other, with the stated mean
 # square. All kinds take this many turns.
-_KINDS = (RIPPLE, _CALIBRATION, _RATIO, 'cable', 'compliance', 'bending', TILT,
+_KINDS = (RIPPLE, _CALIBRATION, _RATIO, 'cable', 'hysteresis', 'compliance', 'bending', TILT,
           'drift of friction', 'drift of offset', 'build-up of friction', 'rise of friction',
           'sublinear friction', 'load-dependent friction', 'saturation')
 _SIZES = np.geomspace(1e-3, 1.0, 12)
@@ -138,6 +138,9 @@ _LEAST_ARM = 0.01
 # Ratio of the ranges of torque and force, by which makers state cross-talk, of wrist sensors: 0.03
 # to 0.1 m, of which the largest counts.
 _SENSOR_ARM = 0.1
+# Change of a wrist sensor's reading over which its hysteresis builds up, as a share of the
+# standard deviation. The data hardly tell it: two of them, at 0.3 and 1.2, fit no better.
+_SLIP = 0.7
 _LEAST_SCATTER = 1e-9
 # Rows beside a reversal are excluded if they scatter more than the others by this factor; among
 # some fifty rows, chance hardly ever reaches it.
@@ -1148,11 +1151,15 @@ def wrench_rows(
                                        for tilted in dynamics.tilts()], values.tilt_std)
         # A cable that the last joint winds up; biases that drift as far as residuals may.
         yield from _channel_terms(
-            'cable', (stiffness / CABLE_LEVER, stiffness), angle - angle.mean())
+            'cable', (stiffness / CABLE_LEVER, stiffness), (angle - angle.mean())[:, None])
         yield from _channel_terms(
             'sensor drift', (values.max_force_residual, values.max_torque_residual),
-            np.linspace(-0.5, 0.5, len(known)))
-        yield from gain_terms(blocks.means(reading), values.sensor_gain_std)
+            np.linspace(-0.5, 0.5, len(known))[:, None])
+        read = blocks.means(reading)
+        yield from gain_terms(read, values.sensor_gain_std)
+        # Hysteresis is stated as a share of the range, and is as large as errors of gains are.
+        size = values.sensor_gain_std * rms(np.ptp(read[:, :3], axis=0))
+        yield from _channel_terms('hysteresis', (size, size * lever_arm(read)), lagging(read))
 
     return _rows(
         columns, wrench(delay.value) - known, known, every, CHANNELS, ('bias',), blocks,
@@ -1178,16 +1185,34 @@ def lever_arm(wrench: Array) -> float:
 
 
 def _channel_terms(name: str, std: tuple[float, float], series: Array) -> Iterator[Term]:
-    """Yield one parameter of each channel of a wrist sensor, all with the same course of time.
+    """Yield one parameter of each channel of a wrist sensor.
 
     Args:
         name: Name.
         std: Prior standard deviations for forces and for torques.
-        series: Shape (k,).
+        series: Course of each channel, or of all, shape (k, 6) or (k, 1).
 
     """
     for channel, axis, size in zip(CHANNELS, np.eye(6), np.repeat(std, 3), strict=True):
-        yield f'{name}, {channel}', float(size), np.outer(series, axis)
+        yield f'{name}, {channel}', float(size), series * axis
+
+
+def lagging(reading: Array) -> Array:
+    """Return how far each channel's hysteresis is built up, from -1 to 1, shape (k, 6).
+
+    It grows with the change of the reading until it slips at a share of its standard deviation: a
+    stop, the element of which Prandtl composes hysteresis (Brokate, Sprekels, Hysteresis and Phase
+    Transitions, 1996, chapter 2, doi 10.1007/978-1-4612-4048-8).
+
+    Args:
+        reading: Predicted readings, shape (k, 6) [N, N·m].
+
+    """
+    slip = np.maximum(_SLIP * reading.std(axis=0), _LEAST_SCATTER)
+    state = np.zeros_like(reading)
+    for row, change in enumerate(np.diff(reading, axis=0) / slip, start=1):
+        state[row] = np.clip(state[row - 1] + change, -1.0, 1.0)
+    return state
 
 
 def gain_terms(reading: Array, std: float) -> Iterator[Term]:

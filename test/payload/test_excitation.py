@@ -332,6 +332,23 @@ def test_an_exact_sensor_does_not_weigh_by_its_ratio_of_gains():
     assert stated < 4.0 * known
 
 
+def test_hysteresis_of_a_sensor_is_not_taken_for_mass(usual):
+    """Gauges that lag behind by 0.3 % of the load, over a fifth of its range."""
+    readings = usual.readings(2)
+    load = readings.wrench - readings.wrench.mean(axis=0)
+    lag = np.zeros_like(load)
+    for row, change in enumerate(np.diff(load, axis=0) / (0.2 * np.ptp(load, axis=0)), start=1):
+        lag[row] = lag[row - 1] + np.abs(change) * (np.sign(change) - lag[row - 1])
+    readings = replace(
+        readings, wrench=readings.wrench - 0.003 * np.abs(load).max(axis=0) * lag)
+    result = estimated(usual, 'wrench', replace(WITH_PRIORS, sensor_gain_std=0.005),
+                       sensor=readings)
+    assert deviates(result).max() < 4.0
+    mass, *_, xx, _, _, yy, _, zz = np.abs(error_of(result, usual))
+    assert mass < 1e-3
+    assert max(xx, yy, zz) < 8e-5
+
+
 def test_one_drive_that_saturates_leaves_the_payload_sharp(usual):
     samples = usual.joints(1)
     share = np.zeros(6)
